@@ -169,7 +169,6 @@ def main(argv=None):
                     args.l1, target_nonzeros=args.target_nonzeros
                 ),
                 mask_zero=True,
-                seed=args.seed,
                 name="words",
             ),
         }

@@ -114,9 +114,8 @@ def build_model(name, num_words, counts, args):
         embedding = kc.CodeEmbedding(
             *shape,
             num_codebooks=args.num_codebooks,
-            learn_codes="softmax",
+            codes="softmax",
             mask_zero=True,
-            seed=args.seed,
             name="words",
         )
     else:
@@ -125,7 +124,6 @@ def build_model(name, num_words, counts, args):
             num_anchors=args.num_anchors,
             l1=args.l1,
             mask_zero=True,
-            seed=args.seed,
             name="words",
         )
     return keras.Sequential(

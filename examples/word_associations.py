@@ -160,11 +160,10 @@ def main(argv=None):
         len(vocabulary),
         args.embedding_dim,
         num_anchors=min(args.num_anchors, len(vocabulary)),
-        anchors_initializer=choose_anchors(train[0], vocabulary, args),
+        anchors=choose_anchors(train[0], vocabulary, args),
         relations=relations,
         l1=args.l1,
         mask_zero=True,
-        seed=args.seed,
     )
     model = keras.Sequential(
         [

@@ -153,17 +153,14 @@ def segments(ids, steps):
 def make_embedding(num_words, args):
     shape = num_words, args.width
     if args.embedding == "anchors":
+        # Rare words would have no gradient to grow by if they started from a
+        # few short numbers.
+        start = keras.initializers.RandomUniform(0.0, args.num_anchors**-0.5)
         return kc.ANTEmbedding(
             *shape,
             num_anchors=args.num_anchors,
+            transform=kc.transforms.Transform("lazy", initializer=start),
             l1=args.l1,
-            # Rare words would have no gradient to grow by if they started
-            # from a few short numbers.
-            transform_initializer=keras.initializers.RandomUniform(
-                0.0, args.num_anchors**-0.5, seed=args.seed
-            ),
-            storage="lazy",
-            seed=args.seed,
             name="words",
         )
     if args.embedding == "codes":
@@ -171,8 +168,7 @@ def make_embedding(num_words, args):
             *shape,
             num_codebooks=args.num_codebooks,
             composition="concat",
-            learn_codes="softmax",
-            seed=args.seed,
+            codes="softmax",
             name="words",
         )
     return keras.layers.Embedding(*shape, name="words")

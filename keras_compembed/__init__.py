@@ -25,6 +25,7 @@ from keras_compembed import methods
 from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import reports
+from keras_compembed import stores
 from keras_compembed import text
 from keras_compembed import transforms
 from keras_compembed import trees
@@ -33,23 +34,21 @@ from keras_compembed import vectors
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.grow import grow
 from keras_compembed.compression.strip import strip
-from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
+from keras_compembed.layers.aliases import ANTEmbedReduce
+from keras_compembed.layers.aliases import CodeEmbedReduce
+from keras_compembed.layers.aliases import QuantizedEmbedReduce
+from keras_compembed.layers.aliases import ReversibleCodeEmbedding
+from keras_compembed.layers.aliases import ReversibleQuantizedEmbedding
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
-from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.feature_embedding import FeatureEmbedding
 from keras_compembed.layers.pruned_vocabulary_embedding import (
     PrunedVocabularyEmbedding,
 )
-from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
-from keras_compembed.layers.reversible_code_embedding import (
-    ReversibleCodeEmbedding,
-)
-from keras_compembed.layers.reversible_quantized_embedding import (
-    ReversibleQuantizedEmbedding,
-)
+from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
@@ -80,6 +79,7 @@ __all__ = [
     "ClassAccuracy",
     "CodeEmbedReduce",
     "CodeEmbedding",
+    "Combiner",
     "Coverage",
     "FeatureEmbedding",
     "InBatchSoftmaxLoss",
@@ -92,6 +92,7 @@ __all__ = [
     "QuantizedEmbedReduce",
     "QuantizedEmbedding",
     "RecallAtK",
+    "Reverse",
     "ReversibleCodeEmbedding",
     "ReversibleQuantizedEmbedding",
     "SampledSoftmaxLoss",
@@ -113,6 +114,7 @@ __all__ = [
     "optimizers",
     "preset_folder",
     "reports",
+    "stores",
     "save_preset",
     "strip",
     "text",

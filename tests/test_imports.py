@@ -12,18 +12,20 @@ PARTS = {
     "anchors": "anchor_initializer cooccurrence k_means_plus_plus mixed",
     "candidates": "candidate_groups class_scores default_choice fitted_search "
     "frequency_subsets inverted_lists",
-    "codes": "coded_rows field_columns packing",
+    "codes": "codeword_sums field_columns packing",
     "compositions": "scaled_composition sum_composition",
     "compression": "allocation code_shapes frontier spectrum",
-    "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
+    "export": "int8_matrices",
     "layers": "lookup_layer top_classes",
+    "litert": "compressed_rows flatbuffer packed_offsets",
     "methods": "method",
     "learners": "beam_encoding code_learner coordinate_search factor_quantizer "
     "following_codes query_codes refinement straight_through",
     "noises": "noise random_bits",
     "optimizers": "unique_places",
     "reports": "code_statistics",
-    "rounding": "round_factors round_rows rounded_rows rounded_table",
+    "rounding": "round_factors round_rows rounded_table",
+    "stores": "integers",
     "text": "normalization vectorization",
     "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
     "separation sparse_coding sparse_transform",

@@ -270,7 +270,7 @@ def embeddings(rows, width):
     yield "CodeEmbedding", kc.CodeEmbedding(rows, width)
     yield (
         "CodeEmbedding, softmax",
-        kc.CodeEmbedding(rows, width, 8, 16, learn_codes="softmax"),
+        kc.CodeEmbedding(rows, width, 8, 16, codes="softmax"),
     )
     yield "QuantizedEmbedding", kc.QuantizedEmbedding(rows, width, bits=4)
     yield (

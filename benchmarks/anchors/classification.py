@@ -268,24 +268,22 @@ class Training:
                 mask_zero=self.task.encoder == "mean",
                 name="words",
             )
-        arguments = options(row.layer)
+        regularizer = None
         if row.subgradient:
-            arguments["transform_regularizer"] = keras.regularizers.L1(
-                row.subgradient
-            )
+            regularizer = keras.regularizers.L1(row.subgradient)
+        arguments = options(row.layer, regularizer)
         anchors = self.anchors(row.layer)
         if row.relations:
             ids = anchors.choose(len(texts.words), row.layer["num_anchors"])
             arguments["relations"] = find_relations(
                 row.relations, texts, ids, self.benchmark
             )
-        arguments["anchors_initializer"] = anchors
+        arguments["anchors"] = anchors
         return kc.ANTEmbedding(
             len(texts.words),
             self.task.width,
             mask_zero=self.task.encoder == "mean",
             name="words",
-            seed=self.seed,
             **arguments,
         )
 
@@ -308,7 +306,7 @@ class Training:
         return parts[0] if sets == 1 else Mixed(parts)
 
 
-def options(settings):
+def options(settings, regularizer=None):
     """Arguments of `ANTEmbedding` from settings as a record has them."""
     arguments = dict(settings)
     own = {
@@ -319,7 +317,10 @@ def options(settings):
     arguments["l1"] = kc.transforms.L1(arguments["l1"], **own)
     sets = arguments.pop("num_mixtures", 1)
     activation = arguments.pop("activation", None)
-    arguments["mixture"] = kc.transforms.Mixture(sets, activation)
+    mixture = kc.transforms.Mixture(sets, activation)
+    arguments["transform"] = kc.transforms.Transform(
+        mixture=mixture, regularizer=regularizer
+    )
     return arguments
 
 

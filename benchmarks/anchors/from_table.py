@@ -171,7 +171,7 @@ def fit_anchors(row, table, counts, seed, **kwargs):
         max_nonzeros=most,
         total_nonzeros=numbers if shared else None,
         l1=kc.transforms.L1(0.0, non_negative=False),
-        storage="sparse",
+        transform="sparse",
         iterations=_ITERATIONS,
         sample_weight=counts**row.power,
         seed=seed,

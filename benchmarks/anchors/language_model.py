@@ -80,19 +80,18 @@ def make_embedding(row, num_words, recipe):
                 stddev=0.1, seed=recipe.seed
             ),
         )
+    # A few short numbers, the layer's own start, would give rare words no
+    # gradient to grow by.
+    start = keras.initializers.RandomUniform(
+        0.0, row.num_anchors**-0.5, seed=recipe.seed
+    )
     return kc.ANTEmbedding(
         num_words,
         recipe.units,
         num_anchors=row.num_anchors,
-        anchors_initializer=Dynamic(recipe.seed),
+        anchors=Dynamic(recipe.seed),
+        transform=kc.transforms.Transform("lazy", initializer=start),
         l1=row.l1,
-        # A few short numbers, the layer's own start, would give rare words
-        # no gradient to grow by.
-        transform_initializer=keras.initializers.RandomUniform(
-            0.0, row.num_anchors**-0.5, seed=recipe.seed
-        ),
-        storage="lazy",
-        seed=recipe.seed,
     )
 
 

@@ -114,7 +114,7 @@ def prepare(row, args, seed, num_ids):
                 row.input_dim,
                 args.output_dim,
                 num_anchors=row.num_anchors,
-                storage=row.storage,
+                transform=row.storage,
             ),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(2),

@@ -11,7 +11,6 @@ import tensorflow as tf
 from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
 from benchmarks.baselines.hash_embedding import draw_hashes
 from benchmarks.baselines.hash_embedding import hash_ids
-from keras_compembed.layers.table_embedding import read_all
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")
@@ -26,11 +25,9 @@ class DeepHashEmbedding(EmbeddingBaseline):
         hidden_units=(128,),
         activation="mish",
         num_buckets=1_000_000,
-        mask_zero=False,
         seed=None,
-        **kwargs,
     ):
-        super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        super().__init__(input_dim, output_dim, seed)
         self.num_hashes = num_hashes
         self.hidden_units = tuple(hidden_units)
         self.activation = keras.activations.get(activation)
@@ -81,9 +78,9 @@ class DeepHashEmbedding(EmbeddingBaseline):
         values = (tf.cast(values, "float32") / 1024 - largest) / largest
         # Keeps the converter from making all this a part of the kernel.
         values = tf.maximum(values, -1.0)
-        return tf.cast(values, self.variable_dtype)
+        return tf.cast(values, self.kernel_0.dtype)
 
-    def embed(self, ids, read=read_all):
+    def compose(self, ids, read):
         vectors = self.codes(ids)
         last = len(self.hidden_units)
         for k in range(last + 1):

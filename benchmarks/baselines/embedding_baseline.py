@@ -1,20 +1,26 @@
-"""Base of embeddings to compare `CodeEmbedding` and the like with."""
+"""Base of stores to compare codes and the like with."""
 
 import math
 
 import numpy as np
 
-from keras_compembed.layers.table_embedding import TableEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.stores.table_store import TableStore
 from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.validation import check_seed
 
 
-class EmbeddingBaseline(TableEmbedding):
-    """Base of embeddings of float weights, and of integers that are fixed."""
+class EmbeddingBaseline(TableStore):
+    """Base of stores of float weights, and of integers that are fixed."""
 
     # Of numbers drawn from -0.05 to 0.05.
     INITIAL_STDDEV = 0.05 / 3**0.5
     # Shapes of integers that are not trained, by the names of weights.
     integer_shapes = {}
+
+    def __init__(self, input_dim, output_dim, seed=None):
+        super().__init__(input_dim, output_dim)
+        self.seed = check_seed(seed)
 
     @property
     def shapes(self):
@@ -26,31 +32,32 @@ class EmbeddingBaseline(TableEmbedding):
         raise NotImplementedError
 
     def seeds(self, number):
-        """Seeds for initializers, None if the layer has none."""
+        """Seeds for initializers, None if the store has none."""
         if self.seed is None:
             return [None] * number
         found = np.random.SeedSequence(self.seed).generate_state(number)
         return [int(seed) for seed in found]
 
-    def build(self, input_shape=None):
-        if self.built:
-            return
+    def make_variables(self, add):
         initializers = self.initializers()
         for name, shape in {**self.shapes, **self.integer_shapes}.items():
             is_integer = name in self.integer_shapes
-            weight = self.add_weight(
+            weight = add(
+                name,
                 shape=shape,
                 initializer=initializers[name],
                 dtype="int64" if is_integer else None,
                 trainable=not is_integer,
-                autocast=False,
-                name=name,
             )
             setattr(self, name, weight)
-        self.built = True
+
+    def in_layer(self, **kwargs):
+        """A built layer of the store."""
+        layer = LookupLayer(self, **kwargs)
+        layer.build()
+        return layer
 
     def litert_bytes(self, quantize=None):
-        """Bytes of the layer's numbers in a LiteRT file."""
         total = 8 * sum(map(math.prod, self.integer_shapes.values()))
         # Only codebooks and anchors are int8 with "int8_codebooks".
         if quantize == "int8_codebooks":
@@ -59,3 +66,10 @@ class EmbeddingBaseline(TableEmbedding):
             count_litert_bytes(math.prod(shape), quantize)
             for shape in self.shapes.values()
         )
+
+    def get_config(self):
+        return {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "seed": self.seed,
+        }

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
-from keras_compembed.layers.table_embedding import read_all
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -46,11 +45,9 @@ class HashEmbedding(EmbeddingBaseline):
         num_rows,
         num_hashes=2,
         num_importances=None,
-        mask_zero=False,
         seed=None,
-        **kwargs,
     ):
-        super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        super().__init__(input_dim, output_dim, seed)
         self.num_rows = num_rows
         self.num_hashes = num_hashes
         self.num_importances = num_importances
@@ -70,28 +67,22 @@ class HashEmbedding(EmbeddingBaseline):
         """Fits shared rows and importances to a trained table."""
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        layer = cls(
-            *table.shape,
-            num_rows,
-            num_hashes,
-            num_importances,
-            seed=seed,
-            **kwargs,
-        )
-        layer.build()
+        settings = num_rows, num_hashes, num_importances
+        store = cls(*table.shape, *settings, seed)
+        layer = store.in_layer(**kwargs)
         ids = tf.range(len(table))
-        places, owners = (part.numpy() for part in layer.places(ids))
+        places, owners = (part.numpy() for part in store.places(ids))
         rows, importances = fit_hash_embedding(
             np.asarray(table, "float32"),
             places,
             owners,
-            layer.num_rows,
-            keras.ops.convert_to_numpy(layer.importances).copy(),
+            num_rows,
+            keras.ops.convert_to_numpy(store.importances).copy(),
             weight,
             iterations,
         )
-        layer.shared_rows.assign(rows)
-        layer.importances.assign(importances)
+        store.shared_rows.assign(rows)
+        store.importances.assign(importances)
         return layer
 
     @property
@@ -140,7 +131,7 @@ class HashEmbedding(EmbeddingBaseline):
         owners = hash_ids(ids, hashes[:, number:], self.num_importances)
         return places, owners[:, 0]
 
-    def embed(self, ids, read=read_all):
+    def compose(self, ids, read):
         places, owners = self.places(ids)
         rows = read(self.shared_rows, tf.reshape(places, (-1,)))
         rows = tf.reshape(rows, (-1, self.num_hashes, self.output_dim))

@@ -7,12 +7,16 @@ from benchmarks.baselines.quotient_remainder_embedding import (
 )
 from benchmarks.baselines.tensor_train_embedding import TensorTrainEmbedding
 from benchmarks.baselines.word2ket_embedding import Word2KetEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 
 
 class BaselineMethod(Method):
     """Stores tables by an `EmbeddingBaseline` with some options."""
+
+    rows = LookupLayer
+    store = None
 
     def __init__(self, name, **options):
         self._name = name
@@ -26,21 +30,25 @@ class BaselineMethod(Method):
         options = {**self.options, "seed": seed}
 
         def from_table(table, sample_weight=None, **kwargs):
-            return self.rows.from_table(
+            return self.store.from_table(
                 table, sample_weight=sample_weight, **options, **kwargs
             )
 
         return Fit(options, from_table)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        layer = self.rows(input_dim, output_dim, **self.options)
-        return layer.litert_bytes(quantize)
+        store = self.store(input_dim, output_dim, **self.options)
+        return store.litert_bytes(quantize)
+
+    def new_layer(self, fit, input_dim, output_dim, **kwargs):
+        store = self.store(input_dim, output_dim, **fit.options)
+        return store.in_layer(**kwargs)
 
 
 class Hashed(BaselineMethod):
     """A few shared rows for each id, chosen by hash functions."""
 
-    rows = HashEmbedding
+    store = HashEmbedding
 
     def __init__(self, num_rows, num_hashes=2, num_importances=None):
         name = f"hashed {num_rows} rows x {num_hashes}"
@@ -62,7 +70,7 @@ class Hashed(BaselineMethod):
 class QuotientRemainder(BaselineMethod):
     """A row for the quotient of an id, joined with one for its remainder."""
 
-    rows = QuotientRemainderEmbedding
+    store = QuotientRemainderEmbedding
 
     def __init__(self, num_remainders, operation="multiply"):
         super().__init__(
@@ -80,7 +88,7 @@ class QuotientRemainder(BaselineMethod):
 class TensorTrain(BaselineMethod):
     """A product of small matrices, one for each digit of an id."""
 
-    rows = TensorTrainEmbedding
+    store = TensorTrainEmbedding
 
     def __init__(self, rank=16):
         super().__init__(f"tensor train rank {rank}", rank=rank)
@@ -89,7 +97,7 @@ class TensorTrain(BaselineMethod):
 class Word2Ket(BaselineMethod):
     """Sums of products of small vectors, two for each row."""
 
-    rows = Word2KetEmbedding
+    store = Word2KetEmbedding
 
     def __init__(self, rank):
         super().__init__(f"word2ketXS rank {rank}", order=2, rank=rank)
@@ -98,7 +106,7 @@ class Word2Ket(BaselineMethod):
 class DeepHash(BaselineMethod):
     """A small network over hash codes."""
 
-    rows = DeepHashEmbedding
+    store = DeepHashEmbedding
 
     def __init__(self, units):
         super().__init__(

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
-from keras_compembed.layers.table_embedding import read_all
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -24,11 +23,9 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
         output_dim,
         num_remainders,
         operation="multiply",
-        mask_zero=False,
         seed=None,
-        **kwargs,
     ):
-        super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        super().__init__(input_dim, output_dim, seed)
         self.num_remainders = num_remainders
         self.operation = operation
 
@@ -40,22 +37,23 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
         operation="multiply",
         sample_weight=None,
         iterations=20,
+        seed=None,
         **kwargs,
     ):
         """Fits both tables to a trained one."""
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        layer = cls(*table.shape, num_remainders, operation, **kwargs)
+        store = cls(*table.shape, num_remainders, operation, seed)
         quotients, remainders = fit_quotient_remainder(
             np.asarray(table, "float32"),
-            layer.num_remainders,
+            num_remainders,
             operation,
             weight,
             iterations,
         )
-        layer.build()
-        layer.quotients.assign(quotients)
-        layer.remainders.assign(remainders)
+        layer = store.in_layer(**kwargs)
+        store.quotients.assign(quotients)
+        store.remainders.assign(remainders)
         return layer
 
     @property
@@ -87,7 +85,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
             "remainders": second,
         }
 
-    def embed(self, ids, read=read_all):
+    def compose(self, ids, read):
         ids = self.known(ids)
         quotients = read(self.quotients, ids // self.num_remainders)
         remainders = read(self.remainders, ids % self.num_remainders)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
-from keras_compembed.layers.table_embedding import read_all
+from keras_compembed.stores.table_store import read_all
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -25,11 +25,9 @@ class TensorTrainEmbedding(EmbeddingBaseline):
         input_dim,
         output_dim,
         rank=16,
-        mask_zero=False,
         seed=None,
-        **kwargs,
     ):
-        super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        super().__init__(input_dim, output_dim, seed)
         self.rank = rank
         self.row_factors = factor_rows(input_dim, 3)
         self.column_factors = factor_columns(output_dim, 3)
@@ -47,22 +45,28 @@ class TensorTrainEmbedding(EmbeddingBaseline):
 
     @classmethod
     def from_table(
-        cls, table, rank=16, sample_weight=None, iterations=10, **kwargs
+        cls,
+        table,
+        rank=16,
+        sample_weight=None,
+        iterations=10,
+        seed=None,
+        **kwargs,
     ):
         """Fits the cores to a trained table, by TT-SVD."""
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        layer = cls(*table.shape, rank, **kwargs)
+        store = cls(*table.shape, rank, seed)
         cores = fit_tensor_train(
             np.asarray(table, "float32"),
-            layer.row_factors,
-            layer.column_factors,
-            layer.ranks,
+            store.row_factors,
+            store.column_factors,
+            store.ranks,
             weight,
             iterations,
         )
-        layer.build()
-        for core, values in zip(layer.cores, cores, strict=True):
+        layer = store.in_layer(**kwargs)
+        for core, values in zip(store.cores, cores, strict=True):
             core.assign(values)
         return layer
 
@@ -77,7 +81,6 @@ class TensorTrainEmbedding(EmbeddingBaseline):
 
     @property
     def cores(self):
-        self._require_built("cores")
         return [getattr(self, name) for name in self.shapes]
 
     def initializers(self):
@@ -91,7 +94,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
             )
         }
 
-    def embed(self, ids, read=read_all):
+    def compose(self, ids, read):
         left = None
         for k, places in enumerate(digits(self.known(ids), self.row_factors)):
             # Cores are small, and most batches read all of them.

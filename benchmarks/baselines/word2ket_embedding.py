@@ -10,7 +10,7 @@ from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
 from benchmarks.baselines.tensor_train_embedding import digits
 from benchmarks.baselines.tensor_train_embedding import factor_columns
 from benchmarks.baselines.tensor_train_embedding import factor_rows
-from keras_compembed.layers.table_embedding import read_all
+from keras_compembed.stores.table_store import read_all
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")
@@ -23,11 +23,9 @@ class Word2KetEmbedding(EmbeddingBaseline):
         output_dim,
         order=2,
         rank=8,
-        mask_zero=False,
         seed=None,
-        **kwargs,
     ):
-        super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        super().__init__(input_dim, output_dim, seed)
         self.order = order
         self.rank = rank
         self.row_factors = factor_rows(input_dim, order)
@@ -44,7 +42,6 @@ class Word2KetEmbedding(EmbeddingBaseline):
 
     @property
     def factors(self):
-        self._require_built("factors")
         return [getattr(self, name) for name in self.shapes]
 
     def initializers(self):
@@ -58,7 +55,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
             )
         }
 
-    def embed(self, ids, read=read_all):
+    def compose(self, ids, read):
         *before, last = (
             # Factors are small, and most batches read all of them.
             tf.reshape(read_all(self.factors[k], places), (-1, self.rank, size))

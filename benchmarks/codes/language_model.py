@@ -158,17 +158,17 @@ class LanguageModel(Benchmark):
             seconds = float(codes.pop("seconds"))
         # Vectors start at the length of the conventional ones.
         sums = row.composition in ("sum", "linear")
+        options = {
+            "codes": row.learn_codes,
+            "codebooks": random_normal(row.num_codebooks if sums else 1),
+            **codes,
+        }
         return kc.CodeEmbedding(
             *size,
             num_codebooks=row.num_codebooks,
             codebook_size=row.codebook_size,
             composition=row.composition,
-            codebooks_initializer=random_normal(
-                row.num_codebooks if sums else 1
-            ),
-            learn_codes=row.learn_codes,
-            seed=seed,
-            **codes,
+            **options,
         ), seconds
 
     def codes(self, row, seed, cache):

@@ -110,14 +110,16 @@ MAKERS = {
         MEAN(),
     ),
     "codes, pooled": lambda args: (
-        kc.CodeEmbedReduce(*sizes(args), *code_shape(args.code_shape)),
+        kc.CodeEmbedding(
+            *sizes(args), *code_shape(args.code_shape), combiner="mean"
+        ),
     ),
     "anchors, rows": lambda args: (
-        kc.ANTEmbedding(*sizes(args), args.num_anchors, storage="lazy"),
+        kc.ANTEmbedding(*sizes(args), args.num_anchors, transform="lazy"),
         MEAN(),
     ),
     "anchors, pooled": lambda args: (
-        kc.ANTEmbedReduce(*sizes(args), args.num_anchors, storage="lazy"),
+        kc.ANTEmbedReduce(*sizes(args), args.num_anchors, transform="lazy"),
     ),
 }
 

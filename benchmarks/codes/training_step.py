@@ -80,7 +80,7 @@ class TrainingStep(Benchmark):
                     row.input_dim,
                     args.output_dim,
                     composition="concat",
-                    learn_codes="softmax",
+                    codes="softmax",
                 ),
                 keras.layers.GlobalAveragePooling1D(),
                 keras.layers.Dense(2),

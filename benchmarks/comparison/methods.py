@@ -137,12 +137,10 @@ class FromNothing(Way):
     def model(self, task, chosen, table_model, seed):
         layers = {}
         for place, (name, method) in enumerate(chosen.items()):
-            options = method.start(seed + place).options | self.options
-            layers[name] = method.rows(
-                *task.tables[name],
-                **options,
-                mask_zero=task.mask_zero,
-                name=name,
+            fit = method.start(seed + place)
+            fit = dataclasses.replace(fit, options=fit.options | self.options)
+            layers[name] = method.new_layer(
+                fit, *task.tables[name], mask_zero=task.mask_zero, name=name
             )
         return task.build(layers)
 
@@ -243,7 +241,7 @@ WAYS = {
     "quotient x remainder": FromNothing(quotient_remainder("multiply")),
     "vocabulary": OfTable(vocabulary()),
     "pruned": WhileTuned(pruned),
-    "codes from nothing": FromNothing(codes("concat"), learn_codes="nearest"),
+    "codes from nothing": FromNothing(codes("concat"), codes="nearest"),
     "word2ketXS": FromNothing(lambda *_: [Sizes(baselines.Word2Ket, 512)]),
     "tensor train": FromNothing(tensor_train),
     "hashed": FromNothing(hashed),
@@ -251,9 +249,7 @@ WAYS = {
     "hashed of a table": OfTable(hashed),
     "quotient + remainder": FromNothing(quotient_remainder("add")),
     "int2 from nothing": FromNothing(rounded(2)),
-    "softmax codes from nothing": FromNothing(
-        codes("concat"), learn_codes="softmax"
-    ),
+    "softmax codes from nothing": FromNothing(codes("concat"), codes="softmax"),
     "int8": OfTable(rounded(8)),
     "deep hashing": FromNothing(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }

@@ -21,7 +21,7 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from keras_compembed.export import flatbuffer
+from keras_compembed.litert import flatbuffer
 from keras_compembed.utils.files import replacing
 
 # Rows of tables; more of them are these again, at other places. No other
@@ -177,8 +177,9 @@ def write(row, path, width, seed):
 
 def write_codes(row, path, width, seed):
     shape = map(int, row.codes.split("x"))
+    keras.utils.set_random_seed(seed)
     layer = kc.CodeEmbedding(
-        row.input_dim, width, *shape, composition=row.composition, seed=seed
+        row.input_dim, width, *shape, composition=row.composition
     )
     layer.build()
     rng = np.random.default_rng(seed)

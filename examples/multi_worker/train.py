@@ -68,7 +68,7 @@ def build():
     model = keras.Sequential(
         [
             keras.Input((LENGTH,), dtype="int32"),
-            kc.CodeEmbedding(WORDS, WIDTH, num_codebooks=8, seed=0),
+            kc.CodeEmbedding(WORDS, WIDTH, num_codebooks=8),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(2, activation="softmax"),
         ]

@@ -4,6 +4,7 @@ import random
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -21,9 +22,7 @@ class AnchorInitializer:
     >>> class FirstIds(kc.anchors.AnchorInitializer):
     ...     def choose(self, input_dim, num_anchors):
     ...         return np.arange(num_anchors)
-    >>> layer = kc.ANTEmbedding(
-    ...     1000, 64, num_anchors=3, anchors_initializer=FirstIds()
-    ... )
+    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=3, anchors=FirstIds())
     >>> layer.anchor_ids
     array([0, 1, 2])
 
@@ -32,9 +31,6 @@ class AnchorInitializer:
             instance gives the same answers at every call. Defaults to one
             drawn when the instance is made, which
             `keras.utils.set_random_seed` makes repeatable.
-
-    Raises:
-        ValueError: if `seed` is not an integer of at least 0.
     """
 
     def __init__(self, seed=None):
@@ -72,6 +68,9 @@ class AnchorInitializer:
             basis: orthogonal vectors, as far as there is room.
         """
         return random_basis(num_anchors, output_dim, self.seed)
+
+    def __call__(self, shape, dtype=None):
+        return tf.convert_to_tensor(self.vectors(*shape), dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -25,10 +25,6 @@ class Frequency(AnchorInitializer):
         counts: Array `(input_dim,)` of numbers, how often each id occurs.
         seed: Optional integer. Defaults to one drawn at random.
 
-    Raises:
-        ValueError: if `counts` are not `input_dim` finite numbers of at least
-            0, or anchors are more.
-
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
     """
@@ -59,15 +55,11 @@ class TfIdf(AnchorInitializer):
     array([1, 2])
 
     Args:
-        documents: Sequence of documents, each a sequence of ids. None only
+        documents: Sequence of documents, each a sequence of ids, or None
             where `scores` are given. Defaults to `None`.
-        scores: Array `(input_dim,)` of scores computed elsewhere, in place
-            of documents. Defaults to `None`.
+        scores: Array `(input_dim,)` of scores of at least 0 computed elsewhere,
+            in place of documents. Defaults to `None`.
         seed: Optional integer. Defaults to one drawn at random.
-
-    Raises:
-        ValueError: if not one of `documents` and `scores` is given, they hold
-            anything but ids below `input_dim` or scores, or anchors are more.
 
     References:
         - Ramos, Using TF-IDF to Determine Word Relevance in Document Queries,

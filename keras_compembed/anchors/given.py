@@ -23,14 +23,10 @@ class Given(AnchorInitializer):
     Args:
         anchors: Array `(num_anchors, output_dim)` of finite numbers, or None
             for a random basis. Defaults to `None`.
-        ids: Integer array `(num_anchors,)`, the object that each anchor
-            stands for, -1 for none, or None if all stand for none. Defaults
-            to `None`.
+        ids: Array `(num_anchors,)` of distinct integers, the object that each
+            anchor stands for, -1 for none, or None if all stand for none.
+            Defaults to `None`.
         seed: Optional integer. Defaults to one drawn at random.
-
-    Raises:
-        ValueError: if neither is given, anchors are not a finite matrix, ids
-            are not distinct integers, or numbers of them do not fit.
     """
 
     def __init__(self, anchors=None, ids=None, seed=None):

@@ -37,10 +37,6 @@ class KMeansPlusPlus(AnchorInitializer):
             once for each anchor, and may be memory-mapped.
         seed: Optional integer. Defaults to one drawn at random.
 
-    Raises:
-        ValueError: if the table is not a finite matrix of `input_dim` rows, or
-            anchors are more.
-
     References:
         - Arthur & Vassilvitskii, k-means++: The Advantages of Careful
           Seeding, 2007
@@ -94,10 +90,6 @@ class FrequencyThenKMeansPlusPlus(KMeansPlusPlus):
         counts: Array `(input_dim,)` of numbers, how often each id occurs.
         table: Same as for `KMeansPlusPlus`.
         seed: Optional integer. Defaults to one drawn at random.
-
-    Raises:
-        ValueError: if `counts` are not a number of at least 0 for each row of
-            the table; same as for `KMeansPlusPlus` otherwise.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), Figure 2

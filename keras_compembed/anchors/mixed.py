@@ -68,28 +68,28 @@ class Mixed(AnchorInitializer):
         return mixed
 
 
-def get_anchor_initializer(value, num_sets=1, seed=None):
+def get_anchor_initializer(value, num_sets=1):
     """Turns what a user passed into an `AnchorInitializer`."""
     if isinstance(value, (list, tuple)):
         value = Mixed([get_anchor_initializer(part) for part in value])
     if isinstance(value, dict) and "class_name" in value:
         value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, str) and value == "dynamic":
-        value = Dynamic(seed)
+    if value is None or isinstance(value, str) and value == "dynamic":
+        value = Dynamic()
     if isinstance(value, np.ndarray) or keras.ops.is_tensor(value):
         value = Given(keras.ops.convert_to_numpy(value))
     require(
         isinstance(value, AnchorInitializer),
-        "`anchors_initializer` must be 'dynamic', an array of anchors "
+        "`anchors` must be 'dynamic', an array of anchors "
         "(num_anchors, output_dim), or an instance such as "
         "`keras_compembed.anchors.Frequency(counts)`.",
-        anchors_initializer=value,
+        anchors=value,
     )
     if isinstance(value, Mixed):
         require(
             num_sets in (1, len(value.initializers)),
-            f"`anchors_initializer` must hold {num_sets} initializers, one "
-            "for each set of anchors.",
+            f"`anchors` must hold {num_sets} initializers, one for each set of "
+            "anchors.",
             number=len(value.initializers),
         )
         return value

@@ -15,9 +15,8 @@ class Orthogonality(keras.regularizers.Regularizer):
     >>> anchors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> float(Orthogonality(weight=0.5)(anchors))
     2.0
-    >>> layer = kc.ANTEmbedding(
-    ...     1000, 64, anchors_regularizer=Orthogonality(1e-4)
-    ... )
+    >>> anchors = kc.stores.WeightSpec(regularizer=Orthogonality(1e-4))
+    >>> layer = kc.ANTEmbedding(1000, 64, anchors=anchors)
 
     Args:
         weight: Number of at least 0.

@@ -42,7 +42,7 @@ class CodeScores:
     def score(self, tables):
         """Scores `(vectors, rows)` by all of `tables`."""
         num_parts, _, count = tables.shape
-        # Unknown counts are small: see `CodeEmbedding.score`.
+        # Unknown counts are small: see `Codes.score`.
         numbers = 4 * max(num_parts, 2 * (count or 1))
         size = max(1, min(self._num_rows, _NUMBERS // numbers))
 
@@ -78,14 +78,8 @@ class CodeScores:
 
     def add_up(self, tables, packed):
         """Scores `(rows, vectors)` of some rows of packed codes."""
-        return tf.add_n(
-            [
-                tf.gather(table, numbers)
-                for table, numbers in zip(
-                    tf.unstack(tables), self._read(packed, tables), strict=True
-                )
-            ]
-        )
+        numbers = self._read(packed, tables)
+        return tf.add_n(list(map(tf.gather, tf.unstack(tables), numbers)))
 
     def score_rows(self, tables, ids):
         """Scores `(vectors, ids)` of the rows of a rank-1 tensor of ids."""

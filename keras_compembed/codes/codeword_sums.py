@@ -1,5 +1,8 @@
 """Sums of the codewords that codes name, in TensorFlow and NumPy."""
 
+import functools
+import operator
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,9 +14,9 @@ from keras_compembed.utils.custom_gradient import custom_gradient
 _GROUP = 4
 # Columns of a one-hot matrix: a fixed amount of memory for each id.
 _ONE_HOT_WIDTH = 256
-# Up to here a one-hot product beats a scatter in the gradient, and gathers on
-# a CPU.
-_PRODUCT_CODEBOOK_SIZE = {"gradient": 64, "sum": 16}
+# Codebook sizes up to which a one-hot product beats a scatter in the gradient,
+# and gathers on a CPU.
+_SCATTER_ABOVE, _GATHER_ABOVE = 64, 16
 
 
 def sum_codewords(codebooks, subcodes):
@@ -23,18 +26,21 @@ def sum_codewords(codebooks, subcodes):
     @custom_gradient
     def compose(codebooks):
         table = tf.reshape(codebooks, (-1, output_dim))
-        if _sums_by_product(codebook_size):
-            total = _sum_by_product(table, subcodes, codebook_size)
+        # GPUs gather fast, and round products to TensorFloat-32.
+        has_gpu = tf.config.list_physical_devices("GPU")
+        if has_gpu or codebook_size > _GATHER_ABOVE:
+            sums = _gathered_sums(table, subcodes, codebook_size)
         else:
-            total = _sum_by_gather(table, subcodes, codebook_size)
+            one_hots = _one_hots(subcodes, codebook_size, table.dtype)
+            sums = (tf.matmul(x, table[rows]) for rows, x in one_hots)
+        total = functools.reduce(operator.add, sums)
 
         def gradient(upstream):
-            if codebook_size <= _PRODUCT_CODEBOOK_SIZE["gradient"]:
+            if codebook_size <= _SCATTER_ABOVE:
+                one_hots = _one_hots(subcodes, codebook_size, upstream.dtype)
                 parts = [
-                    tf.matmul(one_hot, upstream, transpose_a=True)
-                    for _, one_hot in _one_hots(
-                        subcodes, codebook_size, upstream.dtype
-                    )
+                    tf.matmul(x, upstream, transpose_a=True)
+                    for _, x in one_hots
                 ]
             else:
                 parts = [
@@ -50,32 +56,15 @@ def sum_codewords(codebooks, subcodes):
     return compose(codebooks)
 
 
-def _sums_by_product(codebook_size):
-    # GPUs gather fast, and round products to TensorFloat-32.
-    return codebook_size <= _PRODUCT_CODEBOOK_SIZE[
-        "sum"
-    ] and not tf.config.list_physical_devices("GPU")
-
-
-def _sum_by_product(table, subcodes, codebook_size):
-    total = None
-    for rows, one_hot in _one_hots(subcodes, codebook_size, table.dtype):
-        part = tf.matmul(one_hot, table[rows])
-        total = part if total is None else total + part
-    return total
-
-
-def _sum_by_gather(table, subcodes, codebook_size):
+def _gathered_sums(table, subcodes, codebook_size):
+    """Yields sums of a few codewords of each id."""
     num_codebooks = subcodes.shape[1]
     # int64: int32 sums have no GPU kernel.
     first = np.arange(num_codebooks, dtype="int64") * codebook_size
     places = tf.cast(subcodes, tf.int64) + first
-    total = None
     for start in range(0, num_codebooks, _GROUP):
         part = tf.gather(table, places[:, start : start + _GROUP])
-        part = tf.reduce_sum(part, axis=1)
-        total = part if total is None else total + part
-    return total
+        yield tf.reduce_sum(part, axis=1)
 
 
 def _one_hots(subcodes, codebook_size, dtype):
@@ -103,3 +92,22 @@ def decode_codes(codes, codebooks):
     for codebook, subcodes in zip(codebooks, codes.T, strict=True):
         rows += codebook[subcodes]
     return rows
+
+
+def count_codes(subcodes, weights, codebook_size):
+    """Weighted counts of subcodes."""
+    num_codebooks = subcodes.shape[1]
+    width = num_codebooks * codebook_size
+    groups, length = tf.unstack(tf.shape(weights))
+    # int64: there may be more counts than int32 numbers, and int32 sums have
+    # no GPU kernel. Cast here: LiteRT takes no int64 shapes apart.
+    groups = tf.cast(groups, tf.int64)
+    first = np.arange(num_codebooks, dtype="int64") * codebook_size
+    start = tf.repeat(tf.range(groups) * width, length)
+    places = tf.cast(subcodes, tf.int64) + first + tf.expand_dims(start, 1)
+    values = tf.repeat(tf.reshape(weights, (-1,)), num_codebooks)
+    # Much faster of flat tensors.
+    counts = tf.math.unsorted_segment_sum(
+        values, tf.reshape(places, (-1,)), groups * width
+    )
+    return tf.reshape(counts, (-1, num_codebooks, codebook_size))

@@ -73,13 +73,6 @@ def unpack_codes(packed, num_codebooks, codebook_size):
     """Undoes `pack_codes`."""
     packed = np.asarray(packed)
     bits = bits_per_subcode(codebook_size)
-    width = bytes_per_row(num_codebooks, codebook_size)
-    require(
-        packed.dtype == np.uint8 and packed.shape[1:] == (width,),
-        f"`packed` must be uint8 of shape (rows, {width}).",
-        dtype=packed.dtype,
-        shape=packed.shape,
-    )
     if bits == 8:
         return packed.copy()
     dtype = code_dtype(codebook_size)

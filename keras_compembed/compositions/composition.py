@@ -39,23 +39,13 @@ class Composition(keras.layers.Layer):
         code_dim: Optional integer. Width of codewords. Defaults to `None`:
             that of the vectors.
         **kwargs: `name` and `dtype` of `keras.layers.Layer`.
-
-    Call arguments:
-        codewords: Float tensor `(ids, num_codebooks, code_dim)`.
-
-    Output shape:
-        `(ids, output_dim)`.
-
-    Raises:
-        ValueError: if `code_dim` is not a positive integer.
     """
 
     # Whether composing takes so long that files are held to fewer vectors.
     is_slow = False
 
     def __init__(self, code_dim=None, **kwargs):
-        if code_dim is not None:
-            code_dim = check_positive_int("code_dim", code_dim)
+        code_dim = check_positive_int("code_dim", code_dim, optional=True)
         super().__init__(**kwargs)
         self._given_code_dim = code_dim
         self.code_dim = code_dim

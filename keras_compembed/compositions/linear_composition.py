@@ -28,9 +28,7 @@ class LinearComposition(Composition):
     TensorShape([8, 16, 16])
 
     Args:
-        code_dim: Optional integer. Width of codewords. Defaults to `None`:
-            that of the vectors.
-        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
+        code_dim, **kwargs: Same as for `Composition`.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section

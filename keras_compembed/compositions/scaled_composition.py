@@ -20,6 +20,7 @@ class ScaledComposition(Composition):
         composition = check_composition(composition)
         super().__init__(**kwargs)
         self.composition = copy_composition(composition, self.variable_dtype)
+        self.is_slow = self.composition.is_slow
 
     def set_shape(self, num_codebooks, codebook_size, output_dim):
         self.composition.set_shape(num_codebooks, codebook_size, output_dim)
@@ -40,10 +41,6 @@ class ScaledComposition(Composition):
             autocast=False,
             name="scale",
         )
-
-    @property
-    def is_slow(self):
-        return self.composition.is_slow
 
     @property
     def is_linear(self):

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.check import TOLERANCES
 from keras_compembed.export.runtimes import RUNTIMES
+from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice

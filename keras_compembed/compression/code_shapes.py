@@ -1,9 +1,9 @@
 """Code shapes of the same bits that files look up faster."""
 
-from keras_compembed.export.row_costs import ASSUMED_IDS
-from keras_compembed.export.row_costs import estimate
-from keras_compembed.export.row_graphs import Gathers
-from keras_compembed.export.row_graphs import Product
+from keras_compembed.litert.row_costs import ASSUMED_IDS
+from keras_compembed.litert.row_costs import estimate
+from keras_compembed.litert.row_graphs import Gathers
+from keras_compembed.litert.row_graphs import Product
 
 # With more codewords, a subcode takes more than a byte.
 _LARGEST_CODEBOOK = 256

@@ -32,6 +32,7 @@ from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 _SHAPE = frozenset(("num_codebooks", "codebook_size", "method"))
 _METHOD = _SHAPE | {"composition"}
@@ -67,19 +68,19 @@ def compress_model(
 
     Every `keras.layers.Embedding` of at least `min_bytes` becomes a
     `CodeEmbedding` of the same name, mask, dtype policy and trainability,
-    with codes and codebooks learned from its table; every
-    `keras.layers.ReversibleEmbedding` a `ReversibleCodeEmbedding`, with two
-    tables of codes where its weights are not tied. Every
-    `keras_rs.layers.EmbedReduce` becomes a `CodeEmbedReduce`.
+    with codes and codebooks learned from its table. So do
+    `keras.layers.ReversibleEmbedding`, with two tables of codes where its
+    weights are not tied, and `keras_rs.layers.EmbedReduce`.
 
-    So does an `Embedding` whose rows only a pooling reads: vectors are then
-    summed in code space, and none is composed. The pooling may be a
-    `GlobalAveragePooling1D`, masked or not, or a `keras.ops.mean` or `sum` over
-    time, in the graph of a Sequential or functional model. In its place, and of
-    its name, is then a `keras.layers.Identity` or another that passes on what
-    it gets: `get_layer(name).output` of both are pooled vectors. Tables that
-    anything else reads as well, or that are pooled in the `call` of a class,
-    give rows; `export_litert` pools in code space there too.
+    An `Embedding` whose rows only a pooling reads becomes one with a
+    `combiner`: vectors are summed in code space, and none is composed. The
+    pooling may be a `GlobalAveragePooling1D`, masked or not, or a
+    `keras.ops.mean` or `sum` over time, in the graph of a Sequential or
+    functional model. In its place, and of its name, is then a
+    `keras.layers.Identity` or another that passes on what it gets:
+    `get_layer(name).output` of both are pooled vectors. Tables that anything
+    else reads as well, or that are pooled in the `call` of a class, give rows;
+    `export_litert` pools in code space there too.
 
     All other layers are made again from their class and config, and given
     the original's state. If the model was compiled, so is the copy, with fresh
@@ -117,8 +118,8 @@ def compress_model(
     ...     keras.layers.Dense(2),
     ... ])
     >>> small = compress_model(model, num_codebooks=8, verbose=0)
-    >>> type(small.layers[0]).__name__
-    'CodeEmbedReduce'
+    >>> small.layers[0].combiner.name
+    'mean'
 
     Args:
         model: A built `keras.Model`: Sequential, functional or subclassed.
@@ -286,7 +287,7 @@ def _method_of(settings, own):
     own_codes = {name: own[name] for name in CODES if name in own}
     if method is not None and not own_codes:
         return method
-    if isinstance(method, Codes):
+    if method is not None and method.can_follow:
         return method.with_settings(**own_codes)
     return Codes(*(settings[name] for name in CODES))
 
@@ -349,13 +350,14 @@ def _check_alone(method, given, recode_every, optimize_for):
             f"settings of codes. Received: method={method.name!r}. Pass "
             "`method=keras_compembed.methods.Codes(...)` with them."
         )
-    if not isinstance(method, Codes):
-        if recode_every is not None or optimize_for is not None:
-            raise ValueError(
-                "`recode_every` and `optimize_for` must be None with a method "
-                f"other than codes. Received: {recode_every=}, "
-                f"{optimize_for=}, method={method.name!r}."
-            )
+    require(
+        method.can_follow or (recode_every is None and optimize_for is None),
+        "`recode_every` and `optimize_for` must be None with a method other "
+        "than codes.",
+        recode_every=recode_every,
+        optimize_for=optimize_for,
+        method=method.name,
+    )
 
 
 def check_model(model):

@@ -8,9 +8,6 @@ import numpy as np
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.layers.top_classes import top_k_model
-from keras_compembed.methods.anchors import Anchors
-from keras_compembed.methods.codes import Codes
-from keras_compembed.methods.rounded import Rounded
 from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.layer_names import layer_paths
 
@@ -108,14 +105,10 @@ class FileBytes:
 
     def _constants(self, table, choice, width):
         method = choice.method
-        if width is not None and isinstance(method, Codes):
-            # With codebooks of that width, no matrix is left.
-            method = Codes(method.num_codebooks, method.codebook_size)
-        elif not isinstance(method, Anchors) and not (
-            isinstance(method, Rounded) and method.rank is not None
-        ):
-            # Rows stay as wide as they are.
-            width = None
+        if width is not None:
+            folded = method.folded()
+            # Otherwise rows stay as wide as they are.
+            method, width = (folded, width) if folded else (method, None)
         return self._tables[table].bytes_of(method, self._quantize, width)
 
 

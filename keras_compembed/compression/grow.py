@@ -52,15 +52,13 @@ def grow(model, vectors):
         A new model, or a new layer.
 
     Raises:
-        ValueError: if the model is not built or cannot be copied, a name is
-            not that of a layer of codes, anchors or rounded rows, an array is
-            not finite or of another width, or a layer cannot encode vectors:
-            its codes are learned from nothing, its composition is not linear,
-            its rows have no room for vectors so large, or its weights of
-            anchors are a mixture or follow relations.
+        ValueError: if the model cannot be copied, or a layer cannot encode
+            vectors: its codes are learned from nothing, its composition is not
+            linear, its rows have no room for vectors so large, or its weights
+            of anchors are a mixture or follow relations.
     """
     layers = compressed_layers(model)
-    chosen, given = [], []
+    chosen = {}
     for name, arrays in vectors.items():
         require(
             name in layers,
@@ -68,43 +66,35 @@ def grow(model, vectors):
             name=name,
         )
         layer = layers[name]
-        tied = getattr(layer, "tie_weights", True)
+        tied = layer.reverse_embedding is None
         arrays = [arrays] if tied else list(arrays)
         require(
             tied or list(map(np.shape, arrays)) == 2 * [np.shape(arrays[0])],
             "`vectors` must be two arrays of one shape for untied weights.",
             name=name,
         )
-        chosen.append(layer)
-        given.append(
-            [check_new_rows(x, layer.output_dim, name) for x in arrays]
-        )
+        width = layer.output_dim
+        chosen[layer] = [check_new_rows(x, width, name) for x in arrays]
     heads = [
         head
         for head in model._flatten_layers()
         if isinstance(head, CANESoftmax) and head.class_embedding in chosen
     ]
     for head in heads:
-        _check_head(head)
+        require(
+            isinstance(head.selector, (FrequentClasses, AllClasses))
+            and isinstance(head.noise, (UniformNoise, UnigramNoise)),
+            "A `CANESoftmax` that grows must have candidates and noises by "
+            "counts.",
+            layer=head.name,
+            selector=head.selector,
+            noise=head.noise,
+        )
     with keras.utils.custom_object_scope(custom_objects(model)):
-        grown = {
-            id(layer): layer._grown(*arrays)
-            for layer, arrays in zip(chosen, given, strict=True)
-        }
+        grown = {id(x): x._grown(*arrays) for x, arrays in chosen.items()}
         for head in heads:
             grown[id(head)] = _grown_head(head, grown[id(head.class_embedding)])
     return copy_with(model, [*chosen, *heads], grown)
-
-
-def _check_head(head):
-    require(
-        isinstance(head.selector, (FrequentClasses, AllClasses))
-        and isinstance(head.noise, (UniformNoise, UnigramNoise)),
-        "A `CANESoftmax` that grows must have candidates and noises by counts.",
-        layer=head.name,
-        selector=head.selector,
-        noise=head.noise,
-    )
 
 
 def _grown_head(head, class_embedding):

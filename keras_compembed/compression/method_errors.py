@@ -25,10 +25,8 @@ class MethodErrors:
 
     def known(self, choice):
         """The error that was measured, carefully if it was, or None."""
-        for effort in (1.0, QUICK):
-            if (choice.name, effort) in self._known:
-                return self._known[choice.name, effort]
-        return None
+        quick = self._known.get((choice.name, QUICK))
+        return self._known.get((choice.name, 1.0), quick)
 
     def expected(self, choice):
         """The error of a choice: measured, or estimated and corrected."""

@@ -17,14 +17,14 @@ def get_pooling(name, layer, settings, poolings):
             )
         return None
     pooling = poolings.get(id(layer))
-    if asked and (pooling is None or settings["method"].reduce is None):
+    if asked and (pooling is None or not settings["method"].combines):
         raise ValueError(
             "`layer_settings` may have pooled=True for layers whose rows "
             "nothing reads but a `GlobalAveragePooling1D`, or a "
             "`keras.ops.mean` or `sum` over time, in the graph of a Sequential "
             f"or functional model. Received: it, for the layer {name!r}."
         )
-    if asked is False or settings["method"].reduce is None:
+    if asked is False or not settings["method"].combines:
         return None
     return pooling
 

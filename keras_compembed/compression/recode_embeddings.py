@@ -2,15 +2,13 @@
 
 import keras
 
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.utils.validation import check_positive_int
 
 
 class RecodeEmbeddings(keras.callbacks.Callback):
     """Gives ids new codes now and then while a model is trained.
 
-    For `CodeEmbedding` layers with `learn_codes="follow"`, as
+    For `CodeEmbedding` layers with `codes="follow"`, as
     `compress_model(..., recode_every=...)` makes them. Task steps on the
     codebooks alternate with `CodeEmbedding.recode`: each id gets the code
     nearest its latent vector, which collects the task's gradients. Layers
@@ -20,7 +18,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
 
     >>> layer = kc.CodeEmbedding.from_table(
     ...     np.random.default_rng(0).normal(size=(100, 8)),
-    ...     num_codebooks=4, learn_codes="follow", verbose=0,
+    ...     num_codebooks=4, codes="follow", verbose=0,
     ... )
     >>> model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
     >>> model.compile("sgd", "mse")
@@ -45,30 +43,28 @@ class RecodeEmbeddings(keras.callbacks.Callback):
 
     def __init__(self, every=None, verbose=0):
         super().__init__()
-        if every is not None:
-            check_positive_int("every", every)
-        self.every = every
+        self.every = check_positive_int("every", every, optional=True)
         self.verbose = verbose
 
     def on_train_begin(self, logs=None):
         self._layers = [
             layer
             for layer in self.model._flatten_layers()
-            if isinstance(layer, CodeEmbedding)
-            and isinstance(layer.learn_codes, FollowingCodes)
+            if getattr(getattr(layer, "store", None), "follows", False)
         ]
         if not self._layers:
             raise ValueError(
-                "The model must have a CodeEmbedding with learn_codes='follow'"
-                f". Received: the model {self.model.name!r}, which has none."
+                "The model must have a CodeEmbedding with codes='follow'. "
+                f"Received: the model {self.model.name!r}, which has none."
             )
         for layer in self._layers:
-            if self.every is None and layer.learn_codes.recode_every is None:
+            codes = layer.store.learn_codes
+            if self.every is None and codes.recode_every is None:
                 raise ValueError(
                     "`every` must be given for layers without `recode_every`. "
                     f"Received: every=None and the layer {layer.name!r}."
                 )
-            layer.learn_codes.is_recoded = True
+            codes.is_recoded = True
         self._step = None
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -80,11 +76,11 @@ class RecodeEmbeddings(keras.callbacks.Callback):
         # Several steps at once with `steps_per_execution`.
         before, self._step = self._step, self._count_steps()
         for layer in self._layers:
-            every = self.every or layer.learn_codes.recode_every
+            every = self.every or layer.store.learn_codes.recode_every
             due = self._step // every > before // every
             if not (due and layer.trainable):
                 continue
-            changed = layer.recode()
+            changed = layer.store.recode()
             if self.verbose:
                 print(
                     f"\nStep {self._step}: {changed} of {layer.input_dim} ids "

@@ -29,15 +29,15 @@ def reason_to_skip(layer, method, smallest, held):
         return (
             f"its class {cls} does more than an {_kind(layer).__name__}, by "
             f"{listed(own or ['compute_mask'])}: write the same in a subclass "
-            "of `CodeEmbedding` or `CodeEmbedReduce`, and put its `from_table` "
-            "of the table in the layer's place"
+            "of `CodeEmbedding`, and put its `from_table` of the table in the "
+            "layer's place"
         )
     before = count_bytes(layer.weights)
     if before < smallest:
         return f"{format_bytes(before)} is below `min_bytes`"
     if method is None:
         return None
-    if layer_class(method, layer) is None:
+    if not can_hold(method, layer):
         return (
             f"nothing in the place of an {_kind(layer).__name__} holds "
             f"{method.name}"
@@ -45,13 +45,13 @@ def reason_to_skip(layer, method, smallest, held):
     return method.reason_against(layer.input_dim, layer.output_dim)
 
 
-def layer_class(method, layer):
-    """The class of a method for the place of a layer, or None."""
+def can_hold(method, layer):
+    """Whether rows of a method may be in the place of a layer."""
     if is_embed_reduce(layer):
-        return method.reduce
+        return method.combines
     if isinstance(layer, keras.layers.ReversibleEmbedding):
-        return method.reversible
-    return method.rows
+        return method.reverses
+    return True
 
 
 def mask_zero(layer):

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from keras_compembed.compression.replaceable_layers import differences
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
-from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaceable_layers import listed
 from keras_compembed.compression.replaceable_layers import mask_zero
-from keras_compembed.layers.embed_reduce import EmbedReduce
+from keras_compembed.layers.combiner import Combiner
+from keras_compembed.layers.reverse import Reverse
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
@@ -21,7 +21,6 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 
 _CHUNK_ELEMENTS = 1 << 22
-_REVERSE_OPTIONS = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 
 
 class ReplacedTable:
@@ -46,20 +45,18 @@ class ReplacedTable:
         self._fits = [self.method.start(seed, verbose) for _ in tables]
         self._options = {"dtype": float_policy(layer.dtype_policy)}
         if recode_every is not None:
-            self._options["learn_codes"] = FollowingCodes(recode_every)
+            self._options["codes"] = FollowingCodes(recode_every)
         self.small = self._make_layer()
 
     def _make_layer(self):
         layer = self.layer
-        cls, options = _class_and_options(self.method, layer, self.pooling)
         return self.method.new_layer(
-            cls,
             self._fits[0],
             layer.input_dim,
             layer.output_dim,
             activity_regularizer=layer.activity_regularizer,
             name=layer.name,
-            **options,
+            **_options(layer, self.pooling),
             **self._options,
         )
 
@@ -104,11 +101,9 @@ class ReplacedTable:
             return tf.einsum("gl,glw->gw", weights, tf.reshape(rows, shape))
 
         methods = {"embed_all": read}
-        if isinstance(self.small, EmbedReduce):
+        if self.small.combiner is not None:
             methods["sum_rows"] = sum_rows
-        if self.method.reversible and isinstance(
-            self.small, self.method.reversible
-        ):
+        if self.small.reverse is not None:
             methods["logits"] = lambda inputs: call(inputs, reverse=True)
         with self.small.embed_with(call, **methods):
             yield
@@ -116,7 +111,7 @@ class ReplacedTable:
     def learn(self):
         """Fits the layer in its place to the table."""
         if self.verbose:
-            self.say_what_is_lost()
+            self._say_what_is_lost()
             print(f"{self.name}: learning {self.method.name}")
         tables = read_tables(self.layer)
         weights = []
@@ -127,36 +122,33 @@ class ReplacedTable:
             )
             weights += learned.get_weights()
             # Codes of the second table are fixed.
-            options.pop("learn_codes", None)
+            options.pop("codes", None)
         self.small.set_weights(weights)
         if self.verbose:
-            self.say_what_was_done(tables)
+            self._say_what_was_done(tables)
 
     def small_parts(self):
         """The layers that hold a table each in its place."""
-        other = getattr(self.small, "reverse_embedding", None)
+        other = self.small.reverse_embedding
         return [self.small] if other is None else [self.small, other]
 
-    def say_what_is_lost(self):
+    def _say_what_is_lost(self):
         """Prints what the layer in its place does not have."""
-        print(*self._what_is_lost(), sep="", end="")
-
-    def _what_is_lost(self):
         if self.layer.lora_enabled:
-            yield f"{self.name}: updates of LoRA merged into the table\n"
+            print(f"{self.name}: updates of LoRA merged into the table")
         if self.layer.quantization_mode:
-            yield (
+            print(
                 f"{self.name}: {self.layer.quantization_mode} numbers turned "
-                "back into floats\n"
+                "back into floats"
             )
         _, added = differences(self.layer)
         if added:
-            yield (
+            print(
                 f"{self.name}: a {type(self.small).__name__} without "
-                f"{listed(added)} of the class {type(self.layer).__name__}\n"
+                f"{listed(added)} of the class {type(self.layer).__name__}"
             )
 
-    def say_what_was_done(self, tables):
+    def _say_what_was_done(self, tables):
         """Prints sizes, and how near the layer in its place is."""
         before, after = self.bytes_before, self.bytes_after
         cosines = []
@@ -184,22 +176,22 @@ class ReplacedTable:
             )
 
 
-def _class_and_options(method, layer, pooling):
-    """The class of what takes a layer's place, and arguments that it needs."""
+def _options(layer, pooling):
+    """Arguments that what takes a layer's place needs."""
     if pooling is not None:
-        return method.reduce, {
-            "combiner": pooling.combiner,
-            "empty_value": pooling.empty_value,
+        return {
+            "combiner": Combiner(pooling.combiner, pooling.empty_value),
             "mask_zero": pooling.mask_zero,
         }
-    cls = layer_class(method, layer)
     if is_embed_reduce(layer):
         # Its call reads id 0 as any other, whatever it masks.
-        return cls, {"combiner": layer.combiner}
+        return {"combiner": layer.combiner}
     options = {"mask_zero": mask_zero(layer)}
     if isinstance(layer, keras.layers.ReversibleEmbedding):
-        options |= {name: getattr(layer, name) for name in _REVERSE_OPTIONS}
-    return cls, options
+        options["reverse"] = Reverse(
+            layer.tie_weights, layer.reverse_dtype, layer.logit_soft_cap
+        )
+    return options
 
 
 def read_tables(layer):

@@ -3,7 +3,7 @@
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.compression.method_errors import MethodErrors
-from keras_compembed.compression.replaceable_layers import layer_class
+from keras_compembed.compression.replaceable_layers import can_hold
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.spectrum import Spectrum
@@ -39,9 +39,9 @@ class SearchedTable:
         self._weights = {}
 
     def _can(self, method, shape):
-        if layer_class(method, self.layer) is None:
+        if not can_hold(method, self.layer):
             return False
-        if self.settings["pooled"] is True and method.reduce is None:
+        if self.settings["pooled"] is True and not method.combines:
             return False
         return method.reason_against(*shape) is None
 
@@ -54,7 +54,7 @@ class SearchedTable:
 
     def replaced(self, method):
         """A `ReplacedTable` that has learned nothing yet."""
-        pooling = None if method.reduce is None else self.pooling
+        pooling = self.pooling if method.combines else None
         settings = {**self.settings, "method": method}
         return ReplacedTable(self.name, self.layer, settings, None, 0, pooling)
 
@@ -77,10 +77,7 @@ class SearchedTable:
             replaced = self.replaced(choice.method)
             replaced.learn()
             self._weights[choice.name] = replaced.small.get_weights()
-            parts = [replaced.small]
-            if len(self._tables) > 1:
-                parts.append(replaced.small.reverse_embedding)
-            return [part.embeddings for part in parts]
+            return [part.embeddings for part in replaced.small_parts()]
 
         return self._errors.whole(choice, learn)
 

@@ -1,6 +1,5 @@
 """The search for methods whose file is within a number of bytes."""
 
-import copy
 import time
 
 import numpy as np
@@ -11,8 +10,6 @@ from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.pooling_choice import keep_shared_poolings
 from keras_compembed.compression.table_copies import copy_with_tables
-from keras_compembed.methods.codes import Codes
-from keras_compembed.methods.rounded import Rounded
 from keras_compembed.utils.sizes import format_bytes
 
 # Kinds whose best setting is estimated to lose more than so many times what
@@ -63,7 +60,7 @@ class SizeSearch:
     def copy(self, choices, is_filled=False, tunes=False):
         """A copy of the model with the layers of these choices."""
         replaced = [
-            table.replaced(_tuned_form(choice.method, tunes))
+            table.replaced(choice.method.tuned() if tunes else choice.method)
             for table, choice in zip(self.tables, choices, strict=True)
         ]
         poolings = {
@@ -87,9 +84,7 @@ class SizeSearch:
                 table.fill(each, choice)
         else:
             _tell_apart(
-                each.small
-                for each in replaced
-                if isinstance(each.method, Codes | Rounded)
+                part for each in replaced for part in each.small_parts()
             )
         return small
 
@@ -396,21 +391,9 @@ def _tell_apart(layers):
     """Makes integers of layers differ, which learned nothing yet."""
     number = 0
     for layer in layers:
-        for weight in layer.non_trainable_weights:
-            # Nor flags, which are no constants of a file.
-            if "int" not in weight.dtype or not weight.shape:
-                continue
+        for weight in layer.store.integer_weights:
             values = np.asarray(weight).copy()
             # Codes, rows and scales may all be 1.
             values.flat[number % values.size] = 1
             weight.assign(values)
             number += 1
-
-
-def _tuned_form(method, tunes):
-    """The method, with rows that are trained where they can be."""
-    if not tunes or not hasattr(method, "learn_rows"):
-        return method
-    method = copy.copy(method)
-    method.learn_rows = True
-    return method

@@ -5,9 +5,8 @@ import keras
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.model_copy import copy_model
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.stores import KINDS
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
@@ -46,18 +45,14 @@ def strip(model, max_nonzeros=None, trainable=False):
         A new model, or a new layer.
 
     Raises:
-        ValueError: if the model is not built or cannot be copied, a weight is
-            not finite, or an argument is out of range.
+        ValueError: if the model cannot be copied, or a weight is not finite.
     """
-    if max_nonzeros is not None:
-        check_positive_int("max_nonzeros", max_nonzeros)
+    check_positive_int("max_nonzeros", max_nonzeros, optional=True)
     check_boolean("trainable", trainable)
     layers = compressed_layers(model)
     with keras.utils.custom_object_scope(custom_objects(model)):
         stripped = {
             id(layer): layer._stripped(max_nonzeros, trainable)
-            if isinstance(layer, ANTEmbedding)
-            else layer._stripped()
             for layer in layers.values()
         }
     return copy_with(model, layers.values(), stripped)
@@ -66,15 +61,12 @@ def strip(model, max_nonzeros=None, trainable=False):
 def compressed_layers(model):
     """Layers of codes, anchors and rounded rows, by name or path."""
     require(model.built, "`model` must be built.", model=model.name)
-    layers = named_layers(
-        model, (ANTEmbedding, CodeEmbedding, QuantizedEmbedding)
-    )
-    second = {
-        id(getattr(layer, "reverse_embedding", None))
-        for layer in layers.values()
-    }
+    layers = named_layers(model, LookupLayer)
+    second = {id(layer.reverse_embedding) for layer in layers.values()}
     return {
-        name: layer for name, layer in layers.items() if id(layer) not in second
+        name: layer
+        for name, layer in layers.items()
+        if id(layer) not in second and layer.store.kind in KINDS
     }
 
 

@@ -9,14 +9,14 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export.equal_ops import rewrite_ops
-from keras_compembed.export.flatbuffer import get_min_runtime
-from keras_compembed.export.flatbuffer import list_ops
-from keras_compembed.export.flatbuffer import merge_buffers
-from keras_compembed.export.flatbuffer import pack_tables
 from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.marks import take_out_marks
-from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.refused_ops import explain_ops
+from keras_compembed.litert.flatbuffer import count_ops
+from keras_compembed.litert.flatbuffer import get_min_runtime
+from keras_compembed.litert.flatbuffer import merge_buffers
+from keras_compembed.litert.flatbuffer import pack_tables
+from keras_compembed.litert.one_hot_rows import unpack_once
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
@@ -88,14 +88,14 @@ def _explain(message, function, model):
     return text
 
 
-def finish(model, tables, options):
+def finish(model, options):
     """Packs the codes in a converted file, in place."""
-    pack_tables(model, tables)
+    pack_tables(model, options.tables)
     quantize_matrices(model, options.matrices)
     unpack_once(model, options.unpacked)
     merge_buffers(model)
     passages, lost = take_out_marks(model)
-    foreign = [op for op in list_ops(model) if op.startswith("CUSTOM ")]
+    foreign = [op for op in count_ops(model) if op.startswith("CUSTOM ")]
     require(not foreign, _BUILT_IN, ops=foreign)
     check_min_runtime(model, options)
     return passages, lost
@@ -103,7 +103,7 @@ def finish(model, tables, options):
 
 def check_min_runtime(model, options):
     """Raises if a file needs a newer runtime than the user has."""
-    runtime = get_min_runtime(model) or ()
+    runtime = get_min_runtime(model)
     require(
         options.serves(runtime),
         "The file must run on `min_runtime`, and ops of the model need "

@@ -49,7 +49,6 @@ def _rewrite(function):
 
 
 def _graph(compute, dtypes):
-    """The `GraphDef` of a call of a function."""
     graph = tf.Graph()
     with graph.as_default():
         inputs = [tf.compat.v1.placeholder(dtype) for dtype in dtypes]

@@ -1,5 +1,6 @@
 """Keras models as LiteRT files."""
 
+import dataclasses
 import os
 import threading
 
@@ -11,29 +12,28 @@ from keras_compembed.export.conversion import check_finite
 from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import convert
 from keras_compembed.export.conversion import finish
-from keras_compembed.export.export_options import OPTIMIZE_FOR
-from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.file_contents import FileContents
-from keras_compembed.export.flatbuffer import get_min_runtime_text
-from keras_compembed.export.flatbuffer import list_ops
-from keras_compembed.export.flatbuffer import order_ends
-from keras_compembed.export.flatbuffer import read_model
-from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
-from keras_compembed.export.litert_export import LiteRTExport
+from keras_compembed.export.layer_forms import litert_form
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.row_check import check_rows
 from keras_compembed.export.runtimes import Runtime
 from keras_compembed.export.text_front import TEXT
+from keras_compembed.export.text_front import as_texts
+from keras_compembed.export.text_front import run_on_texts
 from keras_compembed.export.text_front import split_model
-from keras_compembed.export.text_samples import as_texts
-from keras_compembed.export.text_samples import run_on_texts
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
-from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
+from keras_compembed.litert.flatbuffer import count_ops
+from keras_compembed.litert.flatbuffer import get_min_runtime_text
+from keras_compembed.litert.flatbuffer import order_ends
+from keras_compembed.litert.flatbuffer import read_model
+from keras_compembed.litert.flatbuffer import write_model
+from keras_compembed.litert.litert_form import TOLERANCES
+from keras_compembed.litert.litert_form import ExportOptions
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
@@ -45,6 +45,58 @@ from keras_compembed.utils.validation import require
 
 # Layers compute in another way while a model is exported.
 _ONE_AT_A_TIME = threading.RLock()
+# What ops are called that a runtime has.
+_KINDS = {
+    "litert": "built-in ops",
+    "tf-text": "ops of LiteRT and tensorflow-text",
+    "mediapipe": "ops of MediaPipe Tasks",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTExport:
+    """What `export_litert` made."""
+
+    path: str
+    file_bytes: int
+    ops: tuple
+    max_error: float
+    min_runtime: str | None
+    max_row_error: float | None = None
+    held_layers: tuple = ()
+    not_held_layers: tuple = ()
+    pooled_layers: tuple = ()
+    folded_layers: tuple = ()
+    runtime: str = "litert"
+    labels: dict = dataclasses.field(default_factory=dict)
+    text_bytes: int = 0
+    answers: dict = dataclasses.field(default_factory=dict)
+
+    def __str__(self):
+        text = (
+            f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
+            f"of {_KINDS[self.runtime]}, runtime "
+            f"{self.min_runtime or 'unknown'} or newer, within "
+            f"{self.max_error:.1e} of Keras"
+        )
+        for name, answer in self.answers.items():
+            text += f", {name!r} as {answer}"
+        if self.text_bytes:
+            whose = "tokenizer" if self.runtime != "litert" else "vocabulary"
+            text += f", {self.text_bytes:,} bytes of {whose}"
+        if self.labels:
+            number = sum(map(len, self.labels.values()))
+            text += f", {number} labels"
+        if self.held_layers:
+            text += f", all rows within {self.max_row_error:.1e}"
+        for layers, said in (
+            (self.not_held_layers, "; rows of {} were not compared"),
+            (self.pooled_layers, "; rows of {} are added up as stored"),
+            (self.folded_layers, "; {} folded into tables"),
+        ):
+            if layers:
+                text += said.format(", ".join(map(repr, layers)))
+        return text
 
 
 def export_litert(
@@ -191,16 +243,15 @@ def export_litert(
         model=type(model),
     )
     target = Runtime(runtime, task)
-    check_choice("quantize", quantize, tuple(check.TOLERANCES))
-    check_choice("optimize_for", optimize_for, OPTIMIZE_FOR)
-    oldest = min_runtime
-    if oldest is not None:
-        oldest = check_version("min_runtime", min_runtime)
+    check_choice("quantize", quantize, tuple(TOLERANCES))
+    goals = (None, "latency", "size", "memory")
+    check_choice("optimize_for", optimize_for, goals)
+    if min_runtime is not None:
+        min_runtime = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
-    options = ExportOptions(
-        quantize, oldest, optimize_for, check_boolean("fold", fold)
-    )
+    fold = check_boolean("fold", fold)
+    options = ExportOptions(quantize, min_runtime, optimize_for, fold)
     contents = FileContents(labels, metadata, target)
     answers = ClassAnswers(top_k, task)
     whole = model = answers.of_graph(model)
@@ -230,19 +281,22 @@ def export_litert(
                 )
         contents.check(outputs[0], answers.sizes)
         target.check_outputs(samples, outputs)
-        with litert_form(model, options) as (tables, lookups, linear):
+        with litert_form(model, options) as linear:
             function = trace(model, signature, linear)
         check_ops(function, model)
         converted = read_model(convert(function, model, quantize))
         target.check_file(converted)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        passages = finish(converted, tables, options)
+        passages = finish(converted, options)
         check_inputs(converted, model, signature, is_given=is_given)
         content = write_model(converted)
-        rows = check_rows(content, lookups, *passages, quantize, tolerance)
+        lookups = linear.trace.lookups
+        max_row_error, held, not_held = check_rows(
+            content, lookups, *passages, quantize, tolerance
+        )
         if tolerance is None:
-            tolerance = check.TOLERANCES[quantize]
+            tolerance = TOLERANCES[quantize]
         text_bytes, vocabulary = 0, []
         if target.takes_texts:
             text_bytes -= len(content)
@@ -272,12 +326,12 @@ def export_litert(
     export = LiteRTExport(
         path=path,
         file_bytes=len(content),
-        ops=tuple(list_ops(converted)),
+        ops=tuple(count_ops(converted)),
         max_error=error,
         min_runtime=get_min_runtime_text(converted),
-        max_row_error=rows.max_error,
-        held_layers=rows.held,
-        not_held_layers=rows.not_held,
+        max_row_error=max_row_error,
+        held_layers=held,
+        not_held_layers=not_held,
         pooled_layers=linear.pooled_layers,
         folded_layers=linear.folded_layers,
         runtime=runtime,

@@ -5,11 +5,11 @@ import zipfile
 
 from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.file_metadata import check_text
-from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.model_metadata import AXIS_LABELS
 from keras_compembed.export.model_metadata import VALUE_LABELS
 from keras_compembed.export.model_metadata import AttachedFile
 from keras_compembed.export.model_metadata import add_metadata
+from keras_compembed.litert.flatbuffer import write_model
 from keras_compembed.utils.validation import require
 
 
@@ -31,10 +31,8 @@ class FileContents:
         self._given = labels
         self._metadata = metadata
         self._needs_labels = target.task == "classifier"
-        self.labels = {}
 
     def check(self, outputs, class_sizes):
-        """Raises if labels do not fit."""
         self._kinds = {
             name: AXIS_LABELS if array.dtype.kind == "f" else VALUE_LABELS
             for name, array in outputs.items()
@@ -91,7 +89,6 @@ class FileContents:
 
 
 def _check_labels(labels, sizes):
-    """Labels by output, or an error."""
     if labels is None:
         return {}
     if not isinstance(labels, dict):

@@ -11,12 +11,9 @@ class FileInput:
     def __init__(self, tensor):
         self.name = tensor.name
         self.shape = tensor.shape
+        # Size of the first axis, or None if it is open or missing.
+        self.batch = self.shape[0] if self.shape else None
         self._tensor = tensor
-
-    @property
-    def batch(self):
-        """Size of the first axis, or None if it is open or missing."""
-        return self.shape[0] if self.shape else None
 
     def fit(self, values):
         """`values` as an array of the input's rank, dtype and inner sizes."""
@@ -30,7 +27,6 @@ class FileInput:
         return array
 
     def check_batch(self, array):
-        """Raises if the first axis does not fit the file."""
         if self.batch not in (None, len(array) if array.ndim else None):
             raise self._error("have", _shape(self.shape), _shape(array))
 
@@ -75,14 +71,17 @@ class FileInput:
         return texts.reshape(array.shape)
 
     def _with_dtype(self, array):
-        """Casts numbers that the dtype holds."""
         if self._tensor.dtype not in _NUMBERS or array.size == 0:
             return array
         dtype = np.dtype(self._tensor.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(dtype)
             if dtype.kind != "f":
-                kept = _are_whole_numbers(array, dtype)
+                kept = cast == array
+                if array.dtype.kind == "f" and dtype.kind in "iu":
+                    # The largest of 64 bits is no float, but one more is.
+                    limit = np.float64(np.iinfo(dtype).max) + 1
+                    kept &= array.astype("float64") < limit
             elif array.dtype.kind == "f":
                 kept = np.isfinite(cast) | ~np.isfinite(array)
             else:
@@ -111,24 +110,6 @@ _NUMBERS = {
     *("int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64"),
 }
-
-
-def _are_whole_numbers(array, dtype):
-    """Whether numbers are whole and within the range of an integer dtype."""
-    lowest, highest = 0, 1
-    if dtype.kind in "iu":
-        lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
-    if array.dtype.kind == "b":
-        return np.ones(array.shape, bool)
-    if array.dtype.kind in "iu":
-        # Python integers must fit the dtype that they are compared with.
-        limits = np.iinfo(array.dtype)
-        lowest, highest = max(lowest, limits.min), min(highest, limits.max)
-        return (array >= lowest) & (array <= highest)
-    array = array.astype("float64")
-    # The largest integer may be no float, but one more is.
-    in_range = (array >= float(lowest)) & (array < float(highest + 1))
-    return in_range & (array == np.trunc(array))
 
 
 def _shape(array):

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_compembed.export.linear_trace import read_kernel
 from keras_compembed.export.marks import Texts
-from keras_compembed.export.row_costs import NUMBER_BYTES
-from keras_compembed.export.texts_of_ids import unflatten
+from keras_compembed.litert.row_costs import NUMBER_BYTES
+from keras_compembed.litert.texts_of_ids import unflatten
 
 # Part of what layers take in a file that may be added to make them faster.
 _SMALL_PART = 0.02
@@ -36,75 +36,97 @@ def folding_pays(options, vectors, width, kept=0, kernels=0):
     return goal == "latency" or after - before <= small
 
 
-def folded_dense(trace, layer):
-    """A `call` for a `Dense` where rows go in, or sums of them."""
-    original = layer.call
+def can_fold(layer, options):
+    """Whether a layer computes what its kernel says, in ops of its table."""
+    kind = type(layer)
+    if kind is keras.layers.Conv1D:
+        is_usual = (
+            # Only of matrices, not of kernels, can int8 be asked for.
+            options.quantize != "int8_codebooks"
+            and layer.groups == 1
+            and layer.data_format == "channels_last"
+        )
+    else:
+        is_usual = kind is keras.layers.Dense
+    return (
+        options.fold
+        and is_usual
+        and layer.built
+        and "call" not in vars(layer)
+        and getattr(layer, "quantization_mode", None) is None
+        and not layer.lora_enabled
+        and keras.backend.is_float_dtype(layer.kernel.dtype)
+    )
+
+
+def folded(trace, layer):
+    """A `call` for a `Dense` or `Conv1D` where rows go in, or sums of them."""
+    original, is_dense = layer.call, isinstance(layer, keras.layers.Dense)
 
     def call(inputs, *args, **kwargs):
         vectors, key = trace.find(inputs, layer)
-        if vectors is None or not folding_pays(
-            trace.options, vectors, layer.units
-        ):
-            return original(inputs, *args, **kwargs)
-        kernel = read_kernel(layer)
-
-        def reference(ids):
-            return tf.linalg.matmul(vectors.reference(ids), kernel)
-
-        if vectors.features is not None:
-            matrix = trace.fold(vectors.products, layer)
-            outputs = trace.multiply(vectors, matrix, reference)
-        else:
-            flat = dataclasses.replace(
-                vectors, ids=tf.reshape(vectors.ids, [-1])
-            )
-            outputs = trace.mark(
-                flat,
-                Texts(reference, window=0),
-                lambda ids: vectors.products.rows(ids, kernel),
-            )
-            outputs = unflatten(outputs, vectors.ids, layer.units)
-        trace.add_site(key, layer, vectors, outputs, layer.units)
-        return _finish(layer, outputs)
-
-    return call
-
-
-def folded_convolution(trace, layer):
-    """A `call` for a `Conv1D` where rows go in."""
-    original = layer.call
-
-    def call(inputs, *args, **kwargs):
-        vectors, key = trace.find(inputs, layer)
-        taps, _, filters = layer.kernel.shape
+        width = layer.kernel.shape[-1]
+        if not is_dense:
+            width *= layer.kernel.shape[0]
         if (
             vectors is None
-            or vectors.features is not None
-            or vectors.ids.shape.rank != 2
-            or not vectors.products.can_spread
-            or not folding_pays(trace.options, vectors, taps * filters)
+            or not (is_dense or _can_convolve(vectors))
+            or not folding_pays(trace.options, vectors, width)
         ):
             return original(inputs, *args, **kwargs)
-        kernel = read_kernel(layer)
-        folded = trace.fold(vectors.products, layer)
-        outputs = trace.mark(
-            vectors,
-            Texts(
-                lambda ids: _convolve(layer, vectors.reference(ids), kernel),
-                window=1 + layer.dilation_rate[0] * (taps - 1),
-                step=layer.strides[0],
-            ),
-            lambda ids: _convolve(
-                layer, vectors.products.spread(ids), tf.constant(folded)
-            ),
-        )
-        trace.add_site(key, layer, vectors, outputs, taps * filters)
-        return _finish(layer, outputs)
+        multiply = _multiply if is_dense else _convolve
+        outputs = multiply(trace, layer, vectors, read_kernel(layer))
+        trace.add_site(key, layer, vectors, outputs, width)
+        if layer.bias is not None:
+            outputs = keras.ops.add(outputs, layer.bias)
+        if layer.activation is not None:
+            outputs = layer.activation(outputs)
+        return outputs
 
     return call
 
 
-def _convolve(layer, inputs, kernel):
+def _multiply(trace, layer, vectors, kernel):
+    """Products of rows, or of sums of them, with the kernel of a `Dense`."""
+
+    def reference(ids):
+        return tf.linalg.matmul(vectors.reference(ids), kernel)
+
+    if vectors.features is not None:
+        return trace.multiply(vectors, layer, reference)
+    outputs = trace.mark(
+        dataclasses.replace(vectors, ids=tf.reshape(vectors.ids, [-1])),
+        Texts(reference, window=0),
+        lambda ids: vectors.products.rows(ids, kernel),
+    )
+    return unflatten(outputs, vectors.ids, layer.units)
+
+
+def _can_convolve(vectors):
+    return (
+        vectors.features is None
+        and vectors.ids.shape.rank == 2
+        and vectors.products.can_spread
+    )
+
+
+def _convolve(trace, layer, vectors, kernel):
+    """Products of rows with the kernel of a `Conv1D`."""
+    folded = trace.fold(vectors.products, layer)
+    return trace.mark(
+        vectors,
+        Texts(
+            lambda ids: _conv(layer, vectors.reference(ids), kernel),
+            window=1 + layer.dilation_rate[0] * (layer.kernel_size[0] - 1),
+            step=layer.strides[0],
+        ),
+        lambda ids: _conv(
+            layer, vectors.products.spread(ids), tf.constant(folded)
+        ),
+    )
+
+
+def _conv(layer, inputs, kernel):
     """What a `Conv1D` gives before bias and activation, by another kernel."""
     padding = layer.padding
     if padding == "causal":
@@ -119,23 +141,3 @@ def _convolve(layer, inputs, kernel):
         data_format=layer.data_format,
         dilation_rate=layer.dilation_rate,
     )
-
-
-def is_plain(layer):
-    """Whether a `Dense` or `Conv1D` computes what its kernel says."""
-    return (
-        layer.built
-        and "call" not in vars(layer)
-        and getattr(layer, "quantization_mode", None) is None
-        and not layer.lora_enabled
-        and keras.backend.is_float_dtype(layer.kernel.dtype)
-    )
-
-
-def _finish(layer, outputs):
-    """What a layer gives, from its product: by its bias and activation."""
-    if layer.bias is not None:
-        outputs = keras.ops.add(outputs, layer.bias)
-    if layer.activation is not None:
-        outputs = layer.activation(outputs)
-    return outputs

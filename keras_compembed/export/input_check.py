@@ -1,15 +1,14 @@
 """Which inputs of a file are ids, and what an app could not use of them."""
 
-import dataclasses
 import warnings
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.flatbuffer import name_op
-from keras_compembed.export.flatbuffer import name_type
-from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.tracing import all_layers
+from keras_compembed.litert.flatbuffer import name_op
+from keras_compembed.litert.flatbuffer import name_type
+from keras_compembed.litert.flatbuffer import schema
 
 # Up to where floats hold every whole number.
 _EXACT = {
@@ -36,34 +35,10 @@ _LOOKUPS = {
 _ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
 
 
-@dataclasses.dataclass
-class _IdUse:
-    """How an input is used as ids."""
-
-    is_number: bool = False
-    blurred: tuple | None = None
-
-
 def check_inputs(file, model, signature, is_given):
     """Warns of ids that are floats and of batches that are fixed."""
-    uses = _find_ids(file)
-    for name, use in uses.items():
-        if use.blurred is not None:
-            dtype, rows = use.blurred
-            raise ValueError(
-                "Ids must stay exact on their way to a table: make the model "
-                "with `keras.Input(shape, dtype='int32')`. Received: the input "
-                f"{name!r}, which is {dtype} on the way to {rows:,} rows, more "
-                "than it tells apart, in Keras too."
-            )
-    specs = keras.tree.flatten(signature)
-    floats = [
-        spec.name
-        for spec in specs
-        if spec.dtype.is_floating
-        and spec.name in uses
-        and not uses[spec.name].is_number
-    ]
+    ids, specs = _find_ids(file), keras.tree.flatten(signature)
+    floats = [x.name for x in specs if x.dtype.is_floating and x.name in ids]
     # Stateful layers keep a state for each row of the batch.
     is_stateful = any(getattr(x, "stateful", False) for x in all_layers(model))
     fixed = [
@@ -83,23 +58,20 @@ def check_inputs(file, model, signature, is_given):
     problems = []
     if floats:
         problems.append(
-            f"The file takes ids as floats: {_list(floats)}. Keras makes "
-            "inputs float32 unless told otherwise."
+            f"The file takes ids as floats: {', '.join(map(repr, floats))}. "
+            "Keras makes inputs float32 unless told otherwise."
         )
     if fixed:
         problems.append(
-            f"The file takes batches of one size only: {_list(fixed)}. "
-            "Calling a Sequential model without `keras.Input` fixes its "
-            "batch; to keep it, pass it in `input_signature`."
+            "The file takes batches of one size only: "
+            f"{', '.join(map(repr, fixed))}. Calling a Sequential model "
+            "without `keras.Input` fixes its batch; to keep it, pass it in "
+            "`input_signature`."
         )
     if problems:
         text = _text(keras.tree.map_structure(mend, signature))
         problems.append(f"To mend it, pass `input_signature={text}`.")
         warnings.warn(" ".join(problems), stacklevel=3)
-
-
-def _list(names):
-    return ", ".join(map(repr, names))
 
 
 def _text(structure):
@@ -117,25 +89,25 @@ def _text(structure):
 
 
 def _find_ids(model):
-    """A dict from names of inputs that are ids to their uses."""
+    """A set of names of inputs that are ids and nothing else."""
     (signature,) = model.signatureDefs
     graph, readers = model.subgraphs[signature.subgraphIndex], {}
     for operator in graph.operators or ():
         for place, index in enumerate(_places(operator.inputs)):
             readers.setdefault(index, []).append((operator, place))
-    uses = {
-        entry.name.decode(): _follow(model, graph, readers, entry.tensorIndex)
+    return {
+        entry.name.decode()
         for entry in signature.inputs
+        if _is_only_ids(model, graph, readers, entry)
     }
-    return {name: use for name, use in uses.items() if use is not None}
 
 
-def _follow(model, graph, readers, start):
-    """The use of one input, or None if it chooses no rows."""
-    use, is_ids = _IdUse(), False
+def _is_only_ids(model, graph, readers, entry):
+    """Whether an input chooses rows, and is no number as well."""
+    is_ids, is_number, blurred = False, False, None
     # Tensors, each with the narrowest float that its numbers have been, and
     # whether they are what the input holds still, not computed from ids.
-    todo, seen = [(start, None, True)], set()
+    todo, seen = [(entry.tensorIndex, None, True)], set()
     while todo:
         index, narrowest, is_same = todo.pop()
         kind = graph.tensors[index].type
@@ -150,7 +122,7 @@ def _follow(model, graph, readers, start):
             continue
         seen.add((index, narrowest, is_same))
         if is_same and index in graph.outputs:
-            use.is_number = True
+            is_number = True
         for operator, place in readers.get(index, ()):
             name = name_op(model, operator)
             outputs = [
@@ -162,13 +134,20 @@ def _follow(model, graph, readers, start):
                 is_ids = True
                 rows = _count_rows(graph, operator, _LOOKUPS[name][1])
                 if narrowest is not None and rows > _EXACT[narrowest]:
-                    use.blurred = name_type(narrowest), rows
+                    blurred = f"{name_type(narrowest)} on the way to {rows:,}"
             elif is_float and name not in _MOVES:
                 # Masks and sizes are no numbers.
-                use.is_number |= is_same and name != "SHAPE" and bool(outputs)
+                is_number |= is_same and name != "SHAPE" and bool(outputs)
             elif name not in _ASK_FOR_PLACES:
                 todo += [(each, narrowest, is_same) for each in outputs]
-    return use if is_ids else None
+    if blurred is not None:
+        raise ValueError(
+            "Ids must stay exact on their way to a table: make the model with "
+            "`keras.Input(shape, dtype='int32')`. Received: the input "
+            f"{entry.name.decode()!r}, which is {blurred} rows, more than it "
+            "tells apart, in Keras too."
+        )
+    return is_ids and not is_number
 
 
 def _places(indices):

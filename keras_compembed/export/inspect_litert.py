@@ -1,13 +1,11 @@
 """Reads what is in a LiteRT file."""
 
-import collections
 import os
 import struct
 import zipfile
 
 import numpy as np
 
-from keras_compembed.export import flatbuffer
 from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.litert_file import LiteRTConstant
 from keras_compembed.export.litert_file import LiteRTFile
@@ -17,6 +15,7 @@ from keras_compembed.export.model_metadata import AXIS_LABELS
 from keras_compembed.export.model_metadata import ENTRY
 from keras_compembed.export.model_metadata import VALUE_LABELS
 from keras_compembed.export.model_metadata import read_metadata
+from keras_compembed.litert import flatbuffer
 from keras_compembed.utils.validation import require
 
 
@@ -84,11 +83,6 @@ _SIGNS_OF_DAMAGE = (
 
 def _read(path, content):
     model = flatbuffer.read_model(content)
-    ops = collections.Counter(
-        flatbuffer.name_op(model, operator)
-        for graph in model.subgraphs
-        for operator in graph.operators or ()
-    )
     constants = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors or ():
@@ -122,7 +116,7 @@ def _read(path, content):
         file_bytes=len(content),
         min_runtime=flatbuffer.get_min_runtime_text(model),
         signatures=signatures,
-        ops=dict(sorted(ops.items())),
+        ops=flatbuffer.count_ops(model),
         constants=tuple(sorted(constants.values(), key=lambda c: -c.bytes)),
         metadata=metadata,
         file_metadata=file_metadata,
@@ -159,34 +153,24 @@ def _place(buffer, content):
 
 
 def _signatures(model):
-    for signature in model.signatureDefs or ():
-        graph = model.subgraphs[signature.subgraphIndex]
+    for signature in model.signatureDefs or (None,):
+        graph = model.subgraphs[signature.subgraphIndex if signature else 0]
         yield LiteRTSignature(
-            _text(signature.signatureKey),
-            _named_tensors(graph, graph.inputs, signature.inputs),
-            _named_tensors(graph, graph.outputs, signature.outputs),
-        )
-    if not model.signatureDefs:
-        graph = model.subgraphs[0]
-        yield LiteRTSignature(
-            None,
-            *(
-                tuple(_tensor(graph.tensors[index]) for index in indices)
-                for indices in (graph.inputs, graph.outputs)
-            ),
+            signature and _text(signature.signatureKey),
+            _ends(graph, signature, "inputs"),
+            _ends(graph, signature, "outputs"),
         )
 
 
-def _named_tensors(graph, indices, entries):
-    places = {index: place for place, index in enumerate(indices)}
-    ordered = sorted(
-        entries or (),
-        key=lambda entry: places.get(entry.tensorIndex, len(places)),
-    )
-    return tuple(
-        _tensor(graph.tensors[entry.tensorIndex], _text(entry.name))
-        for entry in ordered
-    )
+def _ends(graph, signature, side):
+    """Tensors in the order of the graph, by names of the signature, if any."""
+    ends = [(index, None) for index in getattr(graph, side)]
+    if signature is not None:
+        places = {index: place for place, (index, _) in enumerate(ends)}
+        entries = getattr(signature, side) or ()
+        ends = [(entry.tensorIndex, _text(entry.name)) for entry in entries]
+        ends.sort(key=lambda end: places.get(end[0], len(places)))
+    return tuple(_tensor(graph.tensors[index], name) for index, name in ends)
 
 
 def _tensor(tensor, name=None):

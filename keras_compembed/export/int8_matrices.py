@@ -4,22 +4,23 @@ import copy
 
 import numpy as np
 
-from keras_compembed.export.flatbuffer import add_buffer
-from keras_compembed.export.flatbuffer import find_constants
-from keras_compembed.export.flatbuffer import find_opcode
-from keras_compembed.export.flatbuffer import list_readers
-from keras_compembed.export.flatbuffer import make_dequantize
-from keras_compembed.export.flatbuffer import name_op
-from keras_compembed.export.flatbuffer import raise_min_runtime
-from keras_compembed.export.flatbuffer import schema
-from keras_compembed.export.flatbuffer import set_integers
+from keras_compembed.litert.flatbuffer import add_buffer
+from keras_compembed.litert.flatbuffer import find_constants
+from keras_compembed.litert.flatbuffer import find_opcode
+from keras_compembed.litert.flatbuffer import list_readers
+from keras_compembed.litert.flatbuffer import make_dequantize
+from keras_compembed.litert.flatbuffer import name_op
+from keras_compembed.litert.flatbuffer import raise_min_runtime
+from keras_compembed.litert.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import set_integers
 
+_PRODUCT = schema.BuiltinOperator.FULLY_CONNECTED
 # Versions of ops that read int8, and the runtime that has the last of them.
 _GATHER_VERSION = 2
 _DEQUANTIZE_VERSION = 2
 _PRODUCT_VERSION = 12
-PRODUCT_RUNTIME = (2, 17, 0)
-GATHER_RUNTIME = (1, 14, 0)
+_PRODUCT_RUNTIME = (2, 17, 0)
+_GATHER_RUNTIME = (1, 14, 0)
 
 
 def quantize_matrices(model, matrices):
@@ -35,45 +36,36 @@ def quantize_matrices(model, matrices):
         kinds = {
             (name_op(model, op), list(op.inputs).index(index)) for op in readers
         }
-        if kinds == {("FULLY_CONNECTED", 1)}:
-            axis = 0
-            for op in readers:
-                _read_int8_weights(model, op)
-        elif kinds == {("GATHER", 0)}:
-            axis = None
-        else:
+        is_product = kinds == {("FULLY_CONNECTED", 1)}
+        if not is_product and kinds != {("GATHER", 0)}:
             continue
         tensor = graph.tensors[index]
         # Matrices of other shapes may have the same bytes.
-        key = tensor.buffer, tuple(tensor.shape), axis
+        key = tensor.buffer, tuple(tensor.shape), is_product
         if key not in buffers:
-            values, scales = round_to_int8(wanted[place], axis)
+            values, scales = _round_to_int8(wanted[place], is_product)
             data = values.reshape(-1).view("uint8")
             buffers[key] = add_buffer(model, data), scales
         tensor.buffer, scales = buffers[key]
         set_integers(tensor, schema.TensorType.INT8, scales)
-        if axis is None:
-            for op in readers:
+        for op in readers:
+            if is_product:
+                op.opcodeIndex = find_opcode(model, _PRODUCT, _PRODUCT_VERSION)
+                op.builtinOptions.asymmetricQuantizeInputs = True
+            else:
                 _make_float_again(model, graph, op, scales)
-            raise_min_runtime(model, GATHER_RUNTIME)
-        else:
-            raise_min_runtime(model, PRODUCT_RUNTIME)
+        raise_min_runtime(
+            model, _PRODUCT_RUNTIME if is_product else _GATHER_RUNTIME
+        )
 
 
-def round_to_int8(values, axis=None):
+def _round_to_int8(values, by_row):
     """Whole numbers up to 127, and the steps that they are multiples of."""
-    along = None if axis is None else 1 - axis
+    along = 1 if by_row else None
     largest = np.abs(values).max(axis=along, initial=0.0, keepdims=True)
     scales = (np.where(largest > 0, largest, 127) / 127).astype("float32")
     rounded = np.clip(np.rint(values / scales), -127, 127)
     return rounded.astype("int8"), scales.reshape(-1)
-
-
-def _read_int8_weights(model, op):
-    op.opcodeIndex = find_opcode(
-        model, schema.BuiltinOperator.FULLY_CONNECTED, _PRODUCT_VERSION
-    )
-    op.builtinOptions.asymmetricQuantizeInputs = True
 
 
 def _make_float_again(model, graph, gather, scales):
@@ -89,5 +81,4 @@ def _make_float_again(model, graph, gather, scales):
     source = len(graph.tensors) - 1
     gather.outputs = np.array([source], dtype="int32")
     op = make_dequantize(model, _DEQUANTIZE_VERSION, source, output)
-    place = next(x for x, each in enumerate(graph.operators) if each is gather)
-    graph.operators.insert(place + 1, op)
+    graph.operators.insert(graph.operators.index(gather) + 1, op)

@@ -176,32 +176,26 @@ class LiteRTModel:
         )
 
     def _fit(self, inputs):
-        """Arrays that fit, by name."""
-        return {
-            name: self._inputs[name].fit(values)
-            for name, values in self._by_name(inputs).items()
-        }
-
-    def _by_name(self, inputs):
         names = self.input_names
-        if isinstance(inputs, dict):
+        if not isinstance(inputs, dict):
+            if not isinstance(inputs, (list, tuple)) or (
+                len(names) == 1
+                and not any(len(getattr(x, "shape", ())) for x in inputs)
+            ):
+                inputs = [inputs]
             require(
-                set(names) <= set(inputs),
-                f"`inputs` must have the keys {names}.",
-                keys=list(inputs),
+                len(inputs) == len(names),
+                f"`inputs` must have an array for each of {names}, in a list "
+                "in this order or in a dict.",
+                number=len(inputs),
             )
-            return {name: inputs[name] for name in names}
-        if not isinstance(inputs, (list, tuple)) or (
-            len(names) == 1 and not any(map(_is_array, inputs))
-        ):
-            inputs = [inputs]
+            inputs = dict(zip(names, inputs, strict=True))
         require(
-            len(inputs) == len(names),
-            f"`inputs` must have an array for each of {names}, in a list in "
-            "this order or in a dict.",
-            number=len(inputs),
+            set(names) <= set(inputs),
+            f"`inputs` must have the keys {names}.",
+            keys=list(inputs),
         )
-        return dict(zip(names, inputs, strict=True))
+        return {name: self._inputs[name].fit(inputs[name]) for name in names}
 
     def _run(self, arrays):
         """Outputs by name; copies, not the runtime's memory."""
@@ -222,10 +216,6 @@ class LiteRTModel:
 
     def _answer(self, outputs):
         return outputs if len(outputs) != 1 else next(iter(outputs.values()))
-
-
-def _is_array(values):
-    return len(getattr(values, "shape", ())) > 0
 
 
 class TensorFlowModel(LiteRTModel):

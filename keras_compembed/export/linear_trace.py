@@ -1,6 +1,8 @@
 """What is known of the tensors of a model, while it is traced."""
 
+import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -30,24 +32,19 @@ class Vectors:
         return self.ids.shape[1] if self.ids.shape.rank == 2 else None
 
 
-@dataclasses.dataclass(eq=False)
-class LinearSite:
-    """A place where a layer took something else than its input."""
-
-    key: tuple
-    owner: object
-    source: Vectors
-    output: tf.Tensor | None = None
-    width: int = 0
-    lookup: MarkedLookup | None = None
+# A place where a layer took something else than its input, the `Vectors`
+# `source`.
+LinearSite = collections.namedtuple(
+    "LinearSite", ("key", "owner", "source", "output", "width", "lookup")
+)
 
 
 class LinearTrace:
     """Remembers the vectors of look-up layers, and what is made of them."""
 
-    def __init__(self, lookups, options):
-        self._lookups = lookups
-        self.options = options
+    def __init__(self, options, forms):
+        self.options, self.forms = options, forms
+        self.lookups = []
         self._folded = {}
         self.refused = set()
         self.restart()
@@ -55,13 +52,12 @@ class LinearTrace:
     def restart(self):
         """Forgets a trace, but not what is refused."""
         self._known, self._calls, self.sites = {}, {}, []
-        self._lookups[:] = [x for x in self._lookups if x.method != "texts"]
-        for lookup in self._lookups:
+        self.lookups = [x for x in self.lookups if x.method != "texts"]
+        for lookup in self.lookups:
             lookup.calls, lookup.has_constants = 0, False
             lookup.outputs.clear()
 
     def remember(self, vectors):
-        """Notes what is known of a tensor."""
         self._known[id(vectors.tensor)] = vectors
 
     def find(self, tensor, owner):
@@ -82,25 +78,26 @@ class LinearTrace:
         self._calls[id(owner)] = number + 1
         return id(owner), number
 
+    def add_lookup(self, layer, method, texts=None):
+        form, number = self.forms[id(layer)], len(self.lookups)
+        self.lookups.append(MarkedLookup(layer, method, number, form, texts))
+        return self.lookups[-1]
+
     def mark(self, vectors, texts, function):
         """Calls a function of the ids, written down between marks."""
-        lookup = MarkedLookup(
-            vectors.layer, "texts", len(self._lookups), texts=texts
-        )
+        lookup = self.add_lookup(vectors.layer, "texts", texts)
         lookup.has_other_inputs = not vectors.is_held
-        self._lookups.append(lookup)
         return lookup.marked(function)(vectors.ids)
 
     def add_site(self, key, owner, vectors, output, width=0):
         """Notes what was made by the last mark."""
         self.sites.append(
-            LinearSite(key, owner, vectors, output, width, self._lookups[-1])
+            LinearSite(key, owner, vectors, output, width, self.lookups[-1])
         )
 
-    def multiply(self, pooled, matrix=None, reference=None):
+    def multiply(self, pooled, owner=None, reference=None):
         """Sums of vectors as a product, with a mark before and after it."""
-        if matrix is None:
-            matrix = self.fold(pooled.products)
+        matrix = self.fold(pooled.products, owner)
 
         def compute(ids):
             sums = pooled.features(ids)
@@ -124,13 +121,11 @@ class LiveOps:
 
     def __init__(self, graph):
         self._graph = graph
-        self._names = {}
+        self._live = functools.cache(_live_ops)
 
     def holds(self, tensor):
         """Whether a tensor is needed in its own graph."""
-        if tensor is None:
-            return False
-        return tensor.op.name in self._live(tensor.graph)
+        return tensor is not None and tensor.op.name in self._live(tensor.graph)
 
     def reads(self, variable):
         """Whether a Keras variable is read."""
@@ -145,19 +140,17 @@ class LiveOps:
             for outer, inner in self._graph.captures
         )
 
-    def _live(self, graph):
-        if id(graph) not in self._names:
-            names = set()
-            ahead = [tensor.op for tensor in graph.outputs]
-            ahead += list(graph.control_outputs)
-            while ahead:
-                op = ahead.pop()
-                if op.name not in names:
-                    names.add(op.name)
-                    ahead.extend(tensor.op for tensor in op.inputs)
-                    ahead.extend(op.control_inputs)
-            self._names[id(graph)] = names
-        return self._names[id(graph)]
+
+def _live_ops(graph):
+    names = set()
+    ahead = [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
+    while ahead:
+        op = ahead.pop()
+        if op.name not in names:
+            names.add(op.name)
+            ahead.extend(tensor.op for tensor in op.inputs)
+            ahead.extend(op.control_inputs)
+    return names
 
 
 def read_kernel(layer):

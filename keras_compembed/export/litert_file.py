@@ -99,19 +99,14 @@ class LiteRTFile:
 
     def describe(self, max_parts=_MAX_PARTS):
         """Inputs, outputs, ops and the largest parts as text."""
-        return "\n".join(
-            [*self._about(), *self._signatures(), *self._parts(max_parts)]
-        )
-
-    def _about(self):
-        rows = [
+        about = [
             (name, " ".join(text.split()))
             for name, text in vars(self.file_metadata).items()
             if text is not None
         ]
-        if rows:
-            yield "About:"
-            yield from _aligned(rows)
+        lines = ["About:", *_aligned(about)] if about else []
+        lines += [*self._signatures(), *self._parts(max_parts)]
+        return "\n".join(lines)
 
     def _signatures(self):
         for signature in self.signatures:
@@ -137,15 +132,6 @@ class LiteRTFile:
 
     def _parts(self, max_parts):
         yield f"Ops ({sum(self.ops.values())}):"
-        yield from self._op_lines()
-        yield "Bytes:"
-        rows = [
-            (f"{size:,}", f"{size / self.file_bytes:.1%}", *words)
-            for size, *words in self._byte_rows(max_parts)
-        ]
-        yield from _aligned(rows, right=2)
-
-    def _op_lines(self):
         kinds = sorted(self.ops.items(), key=lambda item: (-item[1], item[0]))
         # Spaces at which no line is broken.
         words = [
@@ -160,15 +146,13 @@ class LiteRTFile:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines = [line.replace("\xa0", " ") for line in lines]
-        custom = [name for name in self.ops if name.startswith("CUSTOM ")]
+        yield from (line.replace("\xa0", " ") for line in lines)
+        custom = {name for name in self.ops if name.startswith("CUSTOM ")}
         if custom:
-            lines.append(f"  {_explain(custom)}")
+            yield f"  {_explain(custom)}"
         if any(name.startswith("CUSTOM Flex") for name in custom):
-            lines.append('  Flex ops are in the library of "Select TF ops".')
-        return lines
-
-    def _byte_rows(self, max_parts):
+            yield '  Flex ops are in the library of "Select TF ops".'
+        yield "Bytes:"
         least = _MIN_SHARE * self.file_bytes
         shown = [x for x in self.constants if x.bytes >= least][:max_parts]
         smaller = self.constants[len(shown) :]
@@ -182,7 +166,12 @@ class LiteRTFile:
             (self.graph_bytes, "the graph", "", ""),
             (sum(self.metadata.values()), "metadata", "", ""),
         ]
-        return sorted((x for x in rows if x[0]), key=lambda row: -row[0])
+        rows = [
+            (f"{size:,}", f"{size / self.file_bytes:.1%}", *words)
+            for size, *words in sorted(rows, key=lambda row: -row[0])
+            if size
+        ]
+        yield from _aligned(rows, right=2)
 
 
 def has_tf_text(ops):
@@ -190,8 +179,7 @@ def has_tf_text(ops):
     return any(name.startswith(_TF_TEXT_OPS) for name in ops)
 
 
-def _explain(custom):
-    names = set(custom)
+def _explain(names):
     if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
         return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
     others = names - _MEDIAPIPE_OPS

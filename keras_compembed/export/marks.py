@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.flatbuffer import drop_unused
-from keras_compembed.export.flatbuffer import list_readers
-from keras_compembed.export.flatbuffer import name_op
-from keras_compembed.export.flatbuffer import name_type
-from keras_compembed.export.flatbuffer import replace_tensor
-from keras_compembed.export.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import drop_unused
+from keras_compembed.litert.flatbuffer import list_readers
+from keras_compembed.litert.flatbuffer import name_op
+from keras_compembed.litert.flatbuffer import name_type
+from keras_compembed.litert.flatbuffer import replace_tensor
+from keras_compembed.litert.flatbuffer import schema
 
 # Numbers that no model is likely to compare with; floats that float16 has.
 _END = -65_344.0
@@ -32,7 +32,7 @@ class MarkedLookup:
     layer: keras.layers.Layer
     method: str
     number: int
-    codes: np.ndarray | None = None
+    form: object
     texts: "Texts | None" = None
     calls: int = 0
     has_constants: bool = False
@@ -42,12 +42,13 @@ class MarkedLookup:
     def marked(self, function):
         """The function with marks before and after it."""
 
-        def call(inputs):
+        def call(inputs, *others):
             self.calls += 1
-            if is_known(inputs):
-                # Marks would be computed with the rows, and stay in them.
+            # Marks on what is known would be computed with the rows, and stay
+            # in them. Without marks, a layer is told not to be held to Keras.
+            if self.method == "top_ids" or is_known(inputs):
                 self.has_constants = True
-                return function(inputs)
+                return function(inputs, *others)
             if self.number >= _MOST_MARKS:
                 outputs = function(inputs)
             else:
@@ -94,18 +95,9 @@ def is_known(tensor):
     return True
 
 
-@dataclasses.dataclass(frozen=True)
-class Passage:
-    """What of a model computes one tensor from another alone."""
-
-    number: int
-    graph: int
-    start: int
-    end: int
-
-
 def take_out_marks(model):
     """Removes all marks from a model, in place."""
+    # Numbers of marks, graphs, and two tensors: one is made of the other alone.
     passages, lost = [], set()
     for place, graph in enumerate(model.subgraphs):
         starts, ends = _find_marks(model, graph)
@@ -114,33 +106,26 @@ def take_out_marks(model):
         for mark in ends:
             tensor = _marked_tensor(model, graph, mark)
             _, sources = _walk_back(model, graph, tensor, numbers)
-            if len(sources) == 1 and sources <= set(numbers):
+            if len(sources) == 1 and sources <= numbers.keys():
                 (found[mark.outputs[0]],) = sources
-        lost |= {numbers[x] for x in set(numbers) - set(found.values())}
-        entries = {
-            mark.outputs[0]: _take_out_start(model, graph, mark)
-            for mark, _ in starts
-        }
-        taken_out = set()
+        lost |= {numbers[x] for x in numbers.keys() - found.values()}
+        entries, taken_out = {}, set()
+        for mark, _ in starts:
+            tensor = _marked_tensor(model, graph, mark)
+            graph.operators.remove(mark)
+            replace_tensor(model, graph, mark.outputs[0], tensor)
+            entries[mark.outputs[0]] = tensor
         for mark in ends:
             end = _take_out_end(model, graph, mark, taken_out)
             taken_out.add(end)
-            start = found.get(mark.outputs[0])
-            if start is not None:
-                passages.append(
-                    Passage(
-                        numbers[start], place, int(entries[start]), int(end)
-                    )
-                )
+            if mark.outputs[0] in found:
+                start = found[mark.outputs[0]]
+                passages.append((numbers[start], place, entries[start], end))
         _drop_scalars(model, graph)
     places = drop_unused(model)
     passages = [
-        dataclasses.replace(
-            each,
-            start=places[each.graph][each.start],
-            end=places[each.graph][each.end],
-        )
-        for each in passages
+        (number, place, places[place][start], places[place][end])
+        for number, place, start, end in passages
     ]
     return list(dict.fromkeys(passages)), lost
 
@@ -152,24 +137,16 @@ def _find_marks(model, graph):
         if name_op(model, operator) != "MAXIMUM":
             continue
         for index in operator.inputs:
-            value = _scalar(model, graph, index)
-            number = _number_of(value)
+            value = number = _scalar(model, graph, index)
+            if isinstance(value, int):
+                number = _FIRST_OF_IDS - value
+            elif value is not None:
+                number = (value - _FIRST_OF_VECTORS) / _STEP
             if value == _END:
                 ends.append(operator)
-            elif number is not None:
-                starts.append((operator, number))
+            elif number in range(_MOST_MARKS):
+                starts.append((operator, int(number)))
     return starts, ends
-
-
-def _number_of(value):
-    """The number of the marks that compare with a value, or None."""
-    if value is None:
-        return None
-    if isinstance(value, int):
-        number = _FIRST_OF_IDS - value
-    else:
-        number = (value - _FIRST_OF_VECTORS) / _STEP
-    return int(number) if number in range(_MOST_MARKS) else None
 
 
 def _scalar(model, graph, index):
@@ -199,16 +176,8 @@ def _marked_tensor(model, graph, mark):
     return second if _scalar(model, graph, first) is not None else first
 
 
-def _take_out_start(model, graph, mark):
-    """Removes a mark, and gives the tensor that it was on."""
-    tensor = _marked_tensor(model, graph, mark)
-    graph.operators.remove(mark)
-    replace_tensor(model, graph, mark.outputs[0], tensor)
-    return tensor
-
-
 def _take_out_end(model, graph, mark, taken_out):
-    """Same, but keeps the tensor that the mark gave, as outputs have names."""
+    """Removes a mark, but not the tensor it gave, as outputs have names."""
     before, after = _marked_tensor(model, graph, mark), mark.outputs[0]
     graph.operators.remove(mark)
     producers = _producers(graph, before)
@@ -226,13 +195,10 @@ def _take_out_end(model, graph, mark, taken_out):
 def _drop_scalars(model, graph):
     """Removes the float32 forms of the float16 numbers of marks."""
     for operator in list(graph.operators or ()):
-        if name_op(model, operator) != "DEQUANTIZE":
-            continue
-        (output,) = operator.outputs
-        value = _scalar(model, graph, output)
-        is_of_mark = value == _END or _number_of(value) is not None
-        if is_of_mark and not list_readers(graph, output):
-            graph.operators.remove(operator)
+        if name_op(model, operator) == "DEQUANTIZE":
+            (output,) = operator.outputs
+            if output not in graph.outputs and not list_readers(graph, output):
+                graph.operators.remove(operator)
 
 
 def _walk_back(model, graph, end, starts):
@@ -258,34 +224,29 @@ def _walk_back(model, graph, end, starts):
     return [op for op in graph.operators if id(op) in needed], sources
 
 
-def cut_out(model, passage):
-    """A model that does what a passage of another one does."""
-    graph = model.subgraphs[passage.graph]
-    operators, sources = _walk_back(model, graph, passage.end, {passage.start})
+def cut_out(model, place, start, end):
+    """A model that computes one tensor of a graph from another."""
+    graph = model.subgraphs[place]
+    operators, sources = _walk_back(model, graph, end, {start})
     kinds = {name_op(model, operator) for operator in operators}
-    if sources != {passage.start} or kinds & _CONTROL_FLOW:
+    if sources != {start} or kinds & _CONTROL_FLOW:
         return None
     part = schema.ModelT()
     part.version = model.version
     part.operatorCodes = model.operatorCodes
-    part.buffers = [schema.BufferT()]
     cut = schema.SubGraphT()
     cut.tensors, cut.operators = [], []
-    tensors, buffers = {-1: -1}, {}
+    # The first buffer is that of all that the runtime computes.
+    tensors, buffers = {-1: -1}, {None: 0}
 
     def add(index):
         if index in tensors:
             return tensors[index]
         tensors[index] = len(cut.tensors)
         tensor = copy.copy(graph.tensors[index])
-        buffer = model.buffers[tensor.buffer]
-        if buffer.data is None:
-            tensor.buffer = 0
-        else:
-            if tensor.buffer not in buffers:
-                buffers[tensor.buffer] = len(part.buffers)
-                part.buffers.append(buffer)
-            tensor.buffer = buffers[tensor.buffer]
+        is_constant = model.buffers[tensor.buffer].data is not None
+        old = tensor.buffer if is_constant else None
+        tensor.buffer = buffers.setdefault(old, len(buffers))
         tensor.name = f"tensor_{tensors[index]}".encode()
         cut.tensors.append(tensor)
         return tensors[index]
@@ -293,13 +254,17 @@ def cut_out(model, passage):
     def add_all(indices):
         return np.array([add(int(index)) for index in indices], "int32")
 
-    cut.inputs = add_all([passage.start])
+    cut.inputs = add_all([start])
     for operator in operators:
         operator = copy.copy(operator)
         operator.inputs = add_all(operator.inputs)
         operator.outputs = add_all(operator.outputs)
         cut.operators.append(operator)
-    cut.outputs = add_all([passage.end])
+    cut.outputs = add_all([end])
+    part.buffers = [
+        schema.BufferT() if old is None else model.buffers[old]
+        for old in buffers
+    ]
     part.subgraphs = [cut]
     signature = schema.SignatureDefT()
     signature.signatureKey = b"serving_default"

@@ -58,6 +58,7 @@ class MediaPipeModel:
 
     Attributes:
         output_names: List of strings.
+        labels: Dict from names of outputs to tuples of strings.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -74,10 +75,10 @@ class MediaPipeModel:
             "runtime='mediapipe'.",
             path=file.path,
         )
-        self._labels = file.labels
+        self.labels = file.labels
         self.output_names = [tensor.name for tensor in file.outputs]
         if task is None:
-            task = "classifier" if self._labels else "embedder"
+            task = "classifier" if self.labels else "embedder"
         name, method = _OBJECTS[task]
         tasks = import_extra("mediapipe.tasks.python", "mediapipe")
         texts = import_extra("mediapipe.tasks.python.text", "mediapipe")
@@ -96,11 +97,6 @@ class MediaPipeModel:
         self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
         self._read = {"classifier": _scores, "embedder": _vectors}[task]
-
-    @property
-    def labels(self):
-        """Dict from names of outputs to tuples of strings."""
-        return self._labels
 
     def __call__(self, text):
         """What MediaPipe answers for one text."""

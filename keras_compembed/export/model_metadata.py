@@ -1,6 +1,6 @@
 """TFLite model metadata, by its schema, in a file and out of it."""
 
-import dataclasses
+import collections
 
 import flatbuffers
 import numpy as np
@@ -9,7 +9,8 @@ from flatbuffers.number_types import UOffsetTFlags
 from flatbuffers.table import Table
 
 from keras_compembed.export.file_metadata import FileMetadata
-from keras_compembed.export.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import add_buffer
+from keras_compembed.litert.flatbuffer import schema
 
 ENTRY = b"TFLITE_METADATA"
 _IDENTIFIER = b"M001"
@@ -35,13 +36,10 @@ UNKNOWN, AXIS_LABELS, VALUE_LABELS, VOCABULARY = 0, 2, 3, 5
 _FIRST, _WITH_VOCABULARY = "1.0.0", "1.0.1"
 
 
-@dataclasses.dataclass(frozen=True)
-class AttachedFile:
-    """A file in the zip archive behind a model."""
-
-    name: str
-    content: bytes
-    kind: int
+# A file in the zip archive behind a model.
+AttachedFile = collections.namedtuple(
+    "AttachedFile", ("name", "content", "kind")
+)
 
 
 def add_metadata(model, file_metadata, inputs, outputs):
@@ -71,11 +69,10 @@ def add_metadata(model, file_metadata, inputs, outputs):
         },
     )
     builder.Finish(root, file_identifier=_IDENTIFIER)
-    buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = np.frombuffer(bytes(builder.Output()), "uint8")
+    entry = schema.MetadataT()
     entry.name = ENTRY
-    entry.buffer = len(model.buffers)
-    model.buffers.append(buffer)
+    content = np.frombuffer(bytes(builder.Output()), "uint8")
+    entry.buffer = add_buffer(model, content)
     model.metadata = [*(model.metadata or ()), entry]
 
 
@@ -120,7 +117,12 @@ def read_metadata(content):
     """What `add_metadata` wrote, or whoever made a file."""
     start = flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
     root = Table(content, UOffsetTFlags.py_type(start))
-    general = {name: _string(root, slot) for name, slot in _GENERAL.items()}
+    # What is empty says nothing.
+    general = {
+        name: text
+        for name, slot in _GENERAL.items()
+        if (text := _string(root, slot)) and text.strip()
+    }
     outputs = [
         [
             (_string(file, _FILE_NAME), _int8(file, _FILE_KIND))
@@ -129,12 +131,6 @@ def read_metadata(content):
         for graph in _tables(root, _SUBGRAPHS)[:1]
         for tensor in _tables(graph, _OUTPUTS)
     ]
-    # What is empty says nothing.
-    general = {
-        name: value
-        for name, value in general.items()
-        if value is not None and value.strip()
-    }
     return FileMetadata(**general), outputs
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.export.linear_trace import Vectors
 from keras_compembed.export.marks import is_known
-from keras_compembed.export.texts_of_ids import count_ids
+from keras_compembed.litert.texts_of_ids import count_ids
 
 
 def pooled_rows(trace, owner, mean, keepdims):
@@ -91,16 +91,22 @@ def _is_mask_of(mask, vectors):
     )
 
 
-class ReducedRows:
-    """Stands in for a layer that sums the vectors of ids by itself."""
+def reduced_rows(trace, layer, products):
+    """`call` and `sum_rows` for a layer that sums the vectors of ids itself."""
+    original, original_sums = layer.call, layer.sum_rows
+    combiner = layer.combiner
+    is_nan = math.isnan(combiner.empty_value)
 
-    def __init__(self, trace, layer, products):
-        self._trace, self._layer, self._products = trace, layer, products
-        self._call, self._sum_rows = layer.call, layer.sum_rows
+    def pool(ids, *parts):
+        ids32 = tf.cast(ids, tf.int32)
+        return Vectors(None, layer, ids, ids32, products, *parts)
 
-    def call(self, inputs, weights=None, mask=None, reverse=False, **kwargs):
-        """In place of the layer's own."""
-        layer, products, original = self._layer, self._products, self._call
+    def multiply(pooled):
+        pooled.tensor = trace.multiply(pooled)
+        source = dataclasses.replace(pooled, tensor=None, features=None)
+        trace.add_site(trace.next_key(layer), layer, source, pooled.tensor)
+
+    def call(inputs, weights=None, mask=None, reverse=False, **kwargs):
         if (
             reverse
             or weights is not None
@@ -111,14 +117,13 @@ class ReducedRows:
             return original(inputs, weights=weights, mask=mask, reverse=reverse)
         if mask is None:
             mask = getattr(inputs, "_keras_mask", None)
-        layer._combiner.check_shapes(inputs, None, mask)
+        combiner.check_shapes(inputs, None, mask)
         has_counts = layer.mask_zero or mask is not None
-        is_mean = layer.combiner == "mean" and not has_counts
-        is_nan = math.isnan(layer.empty_value)
+        is_mean = combiner.name == "mean" and not has_counts
         has_other_value = (
             has_counts
-            and layer.combiner != "sum"
-            and layer.empty_value != 0
+            and combiner.name != "sum"
+            and combiner.empty_value != 0
             and not is_nan
         )
 
@@ -129,7 +134,7 @@ class ReducedRows:
             return ids != 0 if exist is None else (ids != 0) & exist
 
         def finish(sums, ids):
-            if layer.combiner == "sum" or is_mean:
+            if combiner.name == "sum" or is_mean:
                 return sums
             if has_counts:
                 size = count_ids(counts(ids))
@@ -138,45 +143,33 @@ class ReducedRows:
             is_empty = tf.equal(size, 0.0)
             if not is_nan:
                 size = tf.maximum(size, 1.0)
-            if layer.combiner == "sqrtn":
+            if combiner.name == "sqrtn":
                 size = tf.sqrt(size)
             sums /= size
             if has_other_value:
-                sums = tf.where(is_empty, layer.empty_value, sums)
+                sums = tf.where(is_empty, combiner.empty_value, sums)
             return sums
 
-        pooled = Vectors(
-            None,
-            layer,
-            inputs,
-            tf.cast(inputs, tf.int32),
-            products,
-            original,
-            lambda x: products.sums(x, counts(x), mean=is_mean),
-            finish,
-            mask is None,
-        )
+        def features(ids):
+            return products.sums(ids, counts(ids), mean=is_mean)
+
+        pooled = pool(inputs, original, features, finish, mask is None)
         if products.may_sum(inputs.shape[1]):
-            self._multiply(pooled)
+            multiply(pooled)
         else:
             # As it was, unless a layer behind it is folded.
             pooled.tensor = original(inputs, mask=mask)
         if not has_other_value:
-            self._trace.remember(pooled)
+            trace.remember(pooled)
         return pooled.tensor
 
-    def sum_rows(self, ids, weights):
-        """In place of the layer's own."""
-        layer, products = self._layer, self._products
-        if (
-            ids.shape[1] == 1
-            or is_known(ids)
-            or not products.may_sum(ids.shape[1])
-        ):
-            return self._sum_rows(ids, weights)
+    def sum_rows(ids, weights):
+        length = ids.shape[1]
+        if length == 1 or is_known(ids) or not products.may_sum(length):
+            return original_sums(ids, weights)
         weights = tf.cast(weights, tf.float32)
         lost = None
-        if math.isnan(layer.empty_value):
+        if is_nan:
             # Not into products, which may be of 8-bit numbers.
             lost = tf.not_equal(weights, weights)
             weights = tf.where(lost, 0.0, weights)
@@ -187,23 +180,12 @@ class ReducedRows:
             is_lost = tf.reduce_any(lost, axis=1, keepdims=True)
             return sums + tf.where(is_lost, math.nan, 0.0)
 
-        pooled = Vectors(
-            None,
-            layer,
-            ids,
-            tf.cast(ids, tf.int32),
-            products,
-            None,
-            lambda x: products.sums(x, weights=weights),
-            finish,
-            False,
-        )
-        self._multiply(pooled)
-        self._trace.remember(pooled)
+        def features(ids):
+            return products.sums(ids, weights=weights)
+
+        pooled = pool(ids, None, features, finish, False)
+        multiply(pooled)
+        trace.remember(pooled)
         return pooled.tensor
 
-    def _multiply(self, pooled):
-        pooled.tensor = self._trace.multiply(pooled)
-        key = self._trace.next_key(self._layer)
-        source = dataclasses.replace(pooled, tensor=None, features=None)
-        self._trace.add_site(key, self._layer, source, pooled.tensor)
+    return call, sum_rows

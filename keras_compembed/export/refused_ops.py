@@ -80,7 +80,6 @@ def name_layers(model, paths):
 
 
 def _plain_layers(model):
-    """Layers that are no models."""
     return [
         layer
         for layer in all_layers(model)
@@ -105,15 +104,7 @@ def check_ops(function, model):
     }
     found = {}
     for op in graph_ops(function):
-        reason = _reason(op)
-        if (
-            reason is None
-            and types_pb2.DT_DOUBLE in op.dtypes
-            and op.kind not in _PASSES
-            # Elsewhere they may be constants, which are folded.
-            and not double.isdisjoint(_names_in(op.path))
-        ):
-            reason = "float64"
+        reason = _reason(op, double)
         if reason is not None:
             found.setdefault(reason, []).append(op)
     if not found:
@@ -143,7 +134,8 @@ def explain_ops(function, model, kinds, paths=()):
     return text
 
 
-def _reason(op):
+def _reason(op, double):
+    """What of an op LiteRT lacks, or None; `double` names float64 layers."""
     if re.search("LookupTable|HashTable", op.kind):
         return "a look-up table"
     # Texts of assertions are constants, and are left out.
@@ -158,4 +150,11 @@ def _reason(op):
         return "8-bit floats"
     if "MatMul" in op.kind and types_pb2.DT_INT8 in op.dtypes:
         return "8-bit products"
+    if (
+        types_pb2.DT_DOUBLE in op.dtypes
+        and op.kind not in _PASSES
+        # Elsewhere they may be constants, which are folded.
+        and not double.isdisjoint(_names_in(op.path))
+    ):
+        return "float64"
     return None

@@ -3,16 +3,18 @@
 import warnings
 
 import keras
+import numpy as np
 
 from keras_compembed.export.check import check_nan
-from keras_compembed.export.flatbuffer import read_model
-from keras_compembed.export.graft import graft
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.interpreter import TensorFlowModel
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
+from keras_compembed.litert.flatbuffer import get_min_runtime
+from keras_compembed.litert.flatbuffer import raise_min_runtime
+from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
@@ -21,7 +23,6 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
 
 RUNTIMES = ("litert", "tf-text", "mediapipe")
-TASKS = (None, "classifier", "embedder")
 _WAYS_OUT = (
     "Give the tokenizer a `sequence_length` and the recurrent layers "
     "unroll=True, which needs no new training; or average or convolve the "
@@ -36,7 +37,8 @@ class Runtime:
 
     def __init__(self, name, task):
         self.name = check_choice("runtime", name, RUNTIMES)
-        self.task = check_choice("task", task, TASKS)
+        tasks = (None, "classifier", "embedder")
+        self.task = check_choice("task", task, tasks)
         self.takes_texts = name != "litert"
         if name == "mediapipe":
             self.task = task or "classifier"
@@ -49,7 +51,6 @@ class Runtime:
         )
 
     def read_text(self, text):
-        """A text as the runtime takes it."""
         return text if self.task is None else read_text(text)
 
     def open(self, path):
@@ -96,7 +97,7 @@ class Runtime:
 
     def add_tokenizer(self, model, split):
         """Puts a tokenizer in front of a model that takes ids, in place."""
-        graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
+        _graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
         for code in model.operatorCodes:
             if self.task is not None and code.customCode == _TOKENIZER:
                 code.customCode = _MEDIAPIPE_TOKENIZER
@@ -162,3 +163,41 @@ def _check_for_mediapipe(split):
         "or pass runtime='tf-text', which has them.",
         tokenizer=tokenizer.name,
     )
+
+
+def _graft(front, back):
+    """Makes `back` begin with what `front` computes, in place."""
+    (graph,) = front.subgraphs
+    (output,) = graph.outputs
+    target = back.subgraphs[0]
+    (target_input,) = target.inputs
+    # The first buffer is the empty one, in every file.
+    first = len(back.buffers) - 1
+    for tensor in graph.tensors:
+        if tensor.buffer:
+            tensor.buffer += first
+    back.buffers += front.buffers[1:]
+    codes = len(back.operatorCodes)
+    back.operatorCodes += front.operatorCodes
+    # The output is written to where the ids came from.
+    first = len(target.tensors)
+    places = {index: first + index for index in range(len(graph.tensors))}
+    places |= {int(output): int(target_input), -1: -1}
+    target.tensors += graph.tensors
+    for op in graph.operators:
+        op.opcodeIndex += codes
+        op.inputs = _moved(op.inputs, places)
+        op.outputs = _moved(op.outputs, places)
+        if op.intermediates is not None:
+            op.intermediates = _moved(op.intermediates, places)
+    target.operators = graph.operators + target.operators
+    target.inputs = _moved(graph.inputs, places)
+    (front_signature,), (signature,) = front.signatureDefs, back.signatureDefs
+    signature.inputs = front_signature.inputs
+    for entry in signature.inputs:
+        entry.tensorIndex = places[entry.tensorIndex]
+    raise_min_runtime(back, get_min_runtime(front))
+
+
+def _moved(indices, places):
+    return np.array([places[int(index)] for index in indices], dtype="int32")

@@ -1,12 +1,12 @@
 """A Keras model as a TensorFlow function that LiteRT can hold."""
 
 import contextlib
+import dataclasses
 import re
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.layer_forms import LayerForms
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import require
 
@@ -31,9 +31,10 @@ def float32_form(model):
                 # several layers share.
                 swap = swapped(layer, _dtype_policy=float32)
                 stack.enter_context(swap)
-            if getattr(layer, "reverse_dtype", None) in _HALF_DTYPES:
-                swap = swapped(layer, reverse_dtype="float32")
-                stack.enter_context(swap)
+            reverse = getattr(layer, "reverse", None)
+            if getattr(reverse, "dtype", None) in _HALF_DTYPES:
+                float32 = dataclasses.replace(reverse, dtype="float32")
+                stack.enter_context(swapped(layer, reverse=float32))
         for variable in [*model.variables, *_states(model)]:
             if variable.dtype in _HALF_DTYPES:
                 value = tf.cast(variable.value, "float32")
@@ -65,33 +66,20 @@ def _states(model):
     ]
 
 
-@contextlib.contextmanager
-def litert_form(model, options):
-    """Makes layers compute in ops that LiteRT has."""
-    forms = LayerForms(options, all_layers(model))
-    with contextlib.ExitStack() as stack:
-        for layer in all_layers(model):
-            stack.enter_context(forms.of_layer(layer))
-        for operation in _operations(model):
-            stack.enter_context(forms.of_operation(operation))
-        yield forms.tables, forms.lookups, forms.linear
-
-
-def _operations(model):
-    """Operations of functional models, however deep, that are no layers."""
-    found = {
-        id(operation): operation
-        for layer in all_layers(model)
-        for operation in getattr(layer, "operations", ())
-        if not isinstance(operation, keras.layers.Layer)
-    }
-    return found.values()
-
-
 def get_signature(model, input_signature=None):
     """Specs of the model's inputs, in the structure that it is called with."""
     if input_signature is None:
-        input_signature = _inputs_of(model)
+        # A Sequential knows its inputs once it is built.
+        inputs = getattr(model, "inputs", None)
+        input_signature = getattr(model, "_inputs_struct", inputs)
+        require(
+            input_signature is not None,
+            "`input_signature` must be given for a model that was not made "
+            "from `keras.Input`s: a tf.TensorSpec for each input, e.g. "
+            "input_signature=tf.TensorSpec((None, None), 'int32').",
+            input_signature=None,
+            model=model.name,
+        )
     if isinstance(input_signature, (list, tuple)) and len(input_signature) == 1:
         (input_signature,) = input_signature
     names, specs = set(), []
@@ -123,22 +111,6 @@ def get_signature(model, input_signature=None):
     return keras.tree.pack_sequence_as(input_signature, specs)
 
 
-def _inputs_of(model):
-    structure = getattr(model, "_inputs_struct", None)
-    if structure is None:
-        # A Sequential knows its inputs once it is built.
-        structure = getattr(model, "inputs", None)
-    require(
-        structure is not None,
-        "`input_signature` must be given for a model that was not made from "
-        "`keras.Input`s: a tf.TensorSpec for each input, e.g. "
-        "input_signature=tf.TensorSpec((None, None), 'int32').",
-        input_signature=None,
-        model=model.name,
-    )
-    return structure
-
-
 def _new_name(name, names):
     """A name that files can hold and that is not in `names`; adds it there."""
     name = base = re.sub(r"\W", "_", name)
@@ -152,14 +124,7 @@ def _new_name(name, names):
 
 def trace(model, signature, linear):
     """A concrete function of the model, from named inputs to named outputs."""
-    function = _trace_once(model, signature)
-    while linear.reconsider(function):
-        function = _trace_once(model, signature)
-    return function
 
-
-def _trace_once(model, signature):
-    @tf.function(input_signature=keras.tree.flatten(signature), autograph=False)
     def serve(*tensors):
         inputs = keras.tree.pack_sequence_as(signature, list(tensors))
         with contextlib.ExitStack() as stack:
@@ -168,7 +133,14 @@ def _trace_once(model, signature):
                 stack.enter_context(tf.name_scope("model"))
             return name_outputs(model, model(inputs, training=False))
 
-    return serve.get_concrete_function()
+    while True:
+        function = tf.function(
+            serve,
+            input_signature=keras.tree.flatten(signature),
+            autograph=False,
+        ).get_concrete_function()
+        if not linear.reconsider(function):
+            return function
 
 
 def name_outputs(model, outputs):

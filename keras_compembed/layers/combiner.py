@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -82,21 +83,49 @@ class IdGroups:
     is_empty: tf.Tensor | None
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
+@dataclasses.dataclass(frozen=True)
 class Combiner:
-    """Turns ids, weights and masks into groups of weighted ids."""
+    """How a layer combines the vectors of each row of ids.
 
-    def __init__(self, combiner, empty_value, mask_zero):
-        self.combiner = check_choice("combiner", combiner, COMBINERS)
-        self.empty_value = _check_empty_value(empty_value)
-        self._mask_zero = mask_zero
+    Example:
+
+    >>> combiner = Combiner("mean", empty_value=float("nan"))
+    >>> layer = kc.CodeEmbedding(1000, 64, combiner=combiner)
+    >>> layer(np.array([[4, 20, 7], [1, 1, 0]])).shape
+    TensorShape([2, 64])
+
+    Args:
+        name: `"mean"`, `"sum"` or `"sqrtn"`: the weighted sum of vectors,
+            divided by the sum of the weights, by nothing, or by the root of
+            the sum of their squares. Defaults to `"mean"`.
+        empty_value: Number, what `"mean"` and `"sqrtn"` give for a row without
+            ids, or whose weights add up to 0. Defaults to `0.0`.
+            `GlobalAveragePooling1D` gives `float("nan")`.
+
+    Raises:
+        ValueError: if an argument is unknown or no number.
+    """
+
+    name: str = "mean"
+    empty_value: float = 0.0
+
+    def __post_init__(self):
+        check_choice("combiner", self.name, COMBINERS)
+        value = _check_empty_value(self.empty_value)
+        object.__setattr__(self, "empty_value", value)
 
     def get_config(self):
         # JSON has no NaN.
         is_nan = math.isnan(self.empty_value)
         return {
-            "combiner": self.combiner,
+            "name": self.name,
             "empty_value": "nan" if is_nan else self.empty_value,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
 
     def check_shapes(self, inputs, weights=None, mask=None):
         """Raises if these are not ids, weights and mask of one shape."""
@@ -124,7 +153,7 @@ class Combiner:
                 shape=mask.shape,
             )
 
-    def groups(self, inputs, weights, mask, dtype):
+    def groups(self, inputs, weights, mask, dtype, mask_zero):
         """`IdGroups` of what a layer is called with."""
         if mask is None:
             # Keras hands on masks to layers that are called with one tensor.
@@ -139,7 +168,7 @@ class Combiner:
         if isinstance(inputs, tf.RaggedTensor):
             rows = SplitRows(inputs)
         ids, counts = _dense_ids(inputs, rows)
-        if self._mask_zero:
+        if mask_zero:
             counts = _both(counts, tf.not_equal(ids, 0))
         if mask is not None:
             mask = _dense(mask, inputs, rows, ids, "mask")
@@ -147,7 +176,7 @@ class Combiner:
         if weights is not None:
             weights = _dense(weights, inputs, rows, ids, "weights")
             weights = tf.cast(weights, dtype)
-        if self.combiner != "sum" and self.empty_value:
+        if self.name != "sum" and self.empty_value:
             ids, weights, counts = _not_without_columns(ids, weights, counts)
         return self._weighted(rows, ids, weights, counts, dtype)
 
@@ -158,7 +187,7 @@ class Combiner:
         ones = tf.ones_like(ids, dtype)
         if counts is not None:
             ones = tf.cast(tf.reshape(counts, (-1, 1)), dtype)
-        if weights is not None and self.combiner == "sum":
+        if weights is not None and self.name == "sum":
             weights = _dense(weights, inputs, None, ids[:, 0], "weights")
             ones *= tf.cast(weights[:, None], dtype)
         return IdGroups(WholeRows(), ids, ones, None, None)
@@ -181,9 +210,9 @@ class Combiner:
                 weights = tf.broadcast_to(rows.spread(of_rows), tf.shape(ids))
             if counts is not None:
                 weights = tf.where(counts, weights, tf.zeros_like(weights))
-        if self.combiner == "sum":
+        if self.name == "sum":
             return IdGroups(rows, ids, weights, counts, None)
-        if self.combiner == "sqrtn":
+        if self.name == "sqrtn":
             tf.debugging.assert_non_negative(
                 weights, "`weights` must not be negative with combiner='sqrtn'"
             )
@@ -193,7 +222,7 @@ class Combiner:
             if counts is not None:
                 number = rows.add_up(tf.cast(counts, dtype))
                 divisor = tf.where(number > 0, of_rows, tf.zeros_like(of_rows))
-        elif self.combiner == "mean":
+        elif self.name == "mean":
             divisor = rows.add_up(weights)
         else:
             divisor = _safe_sqrt(rows.add_up(tf.square(weights)))
@@ -207,9 +236,9 @@ class Combiner:
         return IdGroups(rows, ids, weights, counts, is_empty)
 
     def _part_of(self, length):
-        if self.combiner == "sum":
+        if self.name == "sum":
             return tf.ones_like(length)
-        return 1 / (length if self.combiner == "mean" else tf.sqrt(length))
+        return 1 / (length if self.name == "mean" else tf.sqrt(length))
 
     def output_mask(self, inputs, mask):
         """The mask of what is made of `inputs`: only vectors keep theirs."""
@@ -226,6 +255,22 @@ class Combiner:
         return tf.where(
             groups.is_empty, tf.cast(self.empty_value, sums.dtype), sums
         )
+
+
+def get_combiner(identifier, empty_value=0.0):
+    """`Combiner` of an argument or of its serialized form, or None."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if identifier is None or isinstance(identifier, Combiner):
+        return identifier
+    return Combiner(identifier, empty_value)
+
+
+def serialize_combiner(combiner):
+    """What `get_combiner` takes."""
+    if combiner is None or combiner.empty_value == 0:
+        return combiner and combiner.name
+    return keras.saving.serialize_keras_object(combiner)
 
 
 def _check_empty_value(value):

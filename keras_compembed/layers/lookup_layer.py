@@ -1,44 +1,191 @@
 """Base of the layers that turn ids into vectors."""
 
 import contextlib
-import functools
 
 import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
-from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.layers.combiner import get_combiner
+from keras_compembed.layers.combiner import serialize_combiner
+from keras_compembed.layers.reverse import Reverse
+from keras_compembed.layers.reverse import get_reverse
+from keras_compembed.optimizers.stepped_variable import SteppedVariable
+from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.swapped import swapped
-from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 from keras_compembed.utils.weighted_sums import weighted_sums
 from keras_compembed.utils.whole_load import WholeLoad
 from keras_compembed.utils.workers import variables_of_workers
 
+_TIED = Reverse()
+# Arguments of layers in earlier files.
+_OF_COMBINER = ("combiner", "empty_value")
+_OF_REVERSE = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
 class LookupLayer(WholeLoad, keras.layers.Layer):
-    """Base of layers that turn ids into vectors, and vectors into logits."""
+    """Turns ids into the rows of a store, and vectors into logits."""
+
+    # The table of logits, where it is not that of rows.
+    reverse_embedding = None
+
+    def __init__(
+        self,
+        store=None,
+        combiner=None,
+        reverse=None,
+        mask_zero=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.combiner = get_combiner(combiner)
+        self.reverse = get_reverse(reverse)
+        self.mask_zero = check_boolean("mask_zero", mask_zero)
+        self.supports_masking = True
+        self.autocast = False
+        if isinstance(store, dict):
+            store = keras.saving.deserialize_keras_object(store)
+        if store is not None:
+            self._set_store(store)
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        # Copies put other layers in the places of some.
+        if "store" in vars(self) and name in self.store.parts():
+            setattr(self.store, name, value)
+
+    def _set_store(self, store, cls=None, attributes=()):
+        """Takes what keeps the rows, made from the arguments of `cls`."""
+        for name in attributes:
+            setattr(self, name, getattr(store, name))
+        self._class_of_arguments = cls
+        store.dtype = self.variable_dtype
+        self.store = store
+        self.input_dim, self.output_dim = store.input_dim, store.output_dim
+        for name, part in store.parts().items():
+            setattr(self, name, part)
+            freeze_part(self, part)
+        if self.reverse is not None and not self.reverse.tie_weights:
+            # A subclass may have further arguments.
+            config = LookupLayer.get_config(self)
+            config |= {"combiner": None, "reverse": None, "mask_zero": False}
+            config |= {"name": "reverse_embedding", **store.second_table()}
+            self.reverse_embedding = (cls or LookupLayer).from_config(config)
+
+    @property
+    def tie_weights(self):
+        """As of a `ReversibleEmbedding`: configs of keras-hub ask for it."""
+        return self.reverse_embedding is None
 
     def add_weight(self, *args, **kwargs):
         with variables_of_workers():
             return super().add_weight(*args, **kwargs)
 
-    def call(self, inputs, reverse=False, training=False):
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.store.build(self._add_weight_of_store)
+        if self.reverse_embedding is not None:
+            self.reverse_embedding.build()
+        self.built = True
+
+    def _add_weight_of_store(self, name, after_step=None, **kwargs):
+        """`add_weight`, of a weight that a function follows or of another."""
+        kwargs = {"name": name, "autocast": False, **kwargs}
+        if after_step is None:
+            weight = self.add_weight(**kwargs)
+        else:
+            regularizer = kwargs.pop("regularizer")
+            with keras.name_scope(self.name, caller=self):
+                weight = SteppedVariable(after_step=after_step, **kwargs)
+            weight.regularizer = regularizer
+        # Checkpoints of TensorFlow hold what is an attribute.
+        setattr(self, self._attribute_of_weight(name), weight)
+        if after_step is not None and not self.trainable:
+            # As `add_weight` does; it waits for the thaw.
+            weight.trainable = False
+        return weight
+
+    def _attribute_of_weight(self, name):
+        return name
+
+    def call(
+        self, inputs, weights=None, mask=None, reverse=False, training=False
+    ):
+        learns = training and self.trainable
         if reverse:
+            if learns:
+                (self.reverse_embedding or self).store.prepare_scores()
             return self.logits(inputs)
-        return self._set_mask(self.look_up(inputs, self.embed), inputs)
+        if self.combiner is not None:
+            return self._combine(inputs, weights, mask, learns)
+        require(
+            weights is None,
+            "`weights` must be None for a layer without a `combiner`.",
+            layer=self.name,
+        )
+        embed = self._learn if learns else self.embed
+        return self._set_mask(self.look_up(inputs, embed), inputs)
+
+    def _combine(self, inputs, weights, mask, learns):
+        """Sums or means of the vectors of each row of ids."""
+        groups = self.combiner.groups(
+            inputs, weights, mask, self._dtype_of_sums, self.mask_zero
+        )
+        if learns:
+            sums = self.store.sum_rows(
+                groups.ids, groups.weights, training=True, counts=groups.counts
+            )
+            self._add_losses_of_store()
+        else:
+            sums = self.sum_rows(groups.ids, groups.weights)
+        sums = self.combiner.finish(sums, groups)
+        return tf.cast(sums, self.compute_dtype)
+
+    def _learn(self, ids):
+        """`embed` in a training step."""
+        counts = tf.not_equal(ids, 0) if self.mask_zero else None
+        vectors = self.store.read(ids, training=True, counts=counts)
+        self._add_losses_of_store()
+        return vectors
+
+    def _add_losses_of_store(self):
+        for loss in self.store.take_losses():
+            self.add_replica_loss(loss)
 
     @contextlib.contextmanager
     def embed_with(self, embed, **methods):
         """Makes the layer give other vectors for a while, as exports do."""
-        sum_rows = functools.partial(LookupLayer.sum_rows, self)
+
+        def sum_rows(ids, weights):
+            return weighted_sums(embed(tf.reshape(ids, (-1,))), weights)
+
         with swapped(self, **{"embed": embed, "sum_rows": sum_rows, **methods}):
             yield
 
+    def embed(self, ids):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        return self.store.read(ids)
+
+    def embed_all(self):
+        """The table `(input_dim, output_dim)`, made for the moment."""
+        return self.store.read_all()
+
     def sum_rows(self, ids, weights):
         """Weighted sums of vectors of ids `(groups, length)`."""
-        return weighted_sums(self.embed(tf.reshape(ids, (-1,))), weights)
+        return self.store.sum_rows(ids, weights)
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        return self.store.score(vectors)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return self.store.top_ids(vectors, k)
 
     @property
     def _dtype_of_sums(self):
@@ -59,25 +206,22 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
         return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
 
-    def logits(self, inputs, dtype=None):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
+    def logits(self, inputs):
+        """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
-                LookupLayer.logits(self, inputs.flat_values, dtype)
+                LookupLayer.logits(self, inputs.flat_values)
             )
         inputs = tf.convert_to_tensor(inputs)
+        options, table = self.reverse or _TIED, self.reverse_embedding or self
         self._check_vectors(inputs)
-        vectors = tf.cast(inputs, dtype or self.variable_dtype)
-        logits = self.score(tf.reshape(vectors, (-1, self.output_dim)))
-        logits = tf.cast(logits, dtype or self._dtype_of_products(inputs))
-        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
+        vectors = tf.cast(inputs, options.dtype or self.variable_dtype)
+        logits = table.score(tf.reshape(vectors, (-1, self.output_dim)))
+        dtype = options.dtype or self._dtype_of_products(inputs)
+        logits, leading = tf.cast(logits, dtype), inputs.shape[:-1]
+        return options.cap(unflatten(logits, inputs, leading, self.input_dim))
 
-    def score(self, vectors):
-        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
-        table = tf.cast(self.embed_all(), vectors.dtype)
-        return tf.matmul(vectors, table, transpose_b=True)
-
-    def top_k(self, queries, k, dtype=None):
+    def top_k(self, queries, k):
         """The ids with the highest logits, exactly.
 
         The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
@@ -87,7 +231,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         Args:
             queries: Float tensor `(..., output_dim)`.
             k: Integer from 1 to `input_dim`.
-            dtype: Same as in `logits`.
 
         Returns:
             Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
@@ -103,45 +246,23 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             - [Petrov, Macdonald & Tonellotto, 2024](
               https://arxiv.org/abs/2408.09992), PQTopK
         """
-        if not isinstance(queries, tf.RaggedTensor):
-            queries = tf.convert_to_tensor(queries)
-        return self._top_k(
-            queries,
-            k,
-            dtype or self.variable_dtype,
-            dtype or self._dtype_of_products(queries),
-        )
-
-    def top_ids(self, vectors, k):
-        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
-
-        def make_score(part):
-            def score(ids):
-                # Devices cannot wait for each other in a loop.
-                with without_gradients():
-                    rows = tf.cast(self.embed(ids), part.dtype)
-                return tf.matmul(part, rows, transpose_b=True)
-
-            return score
-
-        return top_rows(vectors, k, self.input_dim, make_score)
-
-    def _top_k(self, queries, k, dtype, result_dtype):
-        """Scores and ids `(..., k)`, computed in one dtype, of another."""
         self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
         if isinstance(queries, tf.RaggedTensor):
-            flat = queries.flat_values
-            answers = self._top_k(flat, k, dtype, result_dtype)
+            answers = self.top_k(queries.flat_values, k)
             return tuple(map(queries.with_flat_values, answers))
         queries = tf.convert_to_tensor(queries)
+        options, table = self.reverse or _TIED, self.reverse_embedding or self
         self._check_vectors(queries, "`queries`")
-        vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))
-        scores, ids = self.top_ids(vectors, k)
-        return tuple(
+        vectors = tf.cast(queries, options.dtype or self.variable_dtype)
+        vectors = tf.reshape(vectors, (-1, self.output_dim))
+        scores, ids = table.top_ids(vectors, k)
+        dtype = options.dtype or self._dtype_of_products(queries)
+        scores, ids = (
             unflatten(answer, queries, queries.shape[:-1], k)
-            for answer in (tf.cast(scores, result_dtype), ids)
+            for answer in (tf.cast(scores, dtype), ids)
         )
+        return options.cap(scores), ids
 
     @property
     def embeddings(self):
@@ -155,24 +276,30 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         self._require_built("embeddings")
         return self._cast_as_variable(self.embed_all())
 
-    def embed_all(self):
-        """The table `(input_dim, output_dim)`, made for the moment."""
-        return self.embed(tf.range(self.input_dim))
-
-    def compute_output_shape(self, input_shape, reverse=False):
+    def compute_output_shape(
+        self, input_shape, weights_shape=None, reverse=False
+    ):
         if reverse:
             return (*input_shape[:-1], self.input_dim)
+        if self.combiner is not None:
+            input_shape = input_shape[:1]
         return (*input_shape, self.output_dim)
 
-    def compute_output_spec(self, inputs, reverse=False, training=False):
-        dtype = self.compute_dtype
+    def compute_output_spec(
+        self, inputs, weights=None, mask=None, reverse=False, training=False
+    ):
+        dtype, is_ragged = self.compute_dtype, getattr(inputs, "ragged", False)
         if reverse:
             self._check_vectors(inputs)
-            dtype = self._dtype_of_products(inputs)
+            dtype = self.reverse and self.reverse.dtype
+            dtype = dtype or self._dtype_of_products(inputs)
+        elif self.combiner is not None:
+            self.combiner.check_shapes(inputs, weights, mask)
+            is_ragged = False
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape, reverse=reverse),
             dtype=dtype,
-            ragged=getattr(inputs, "ragged", False),
+            ragged=is_ragged,
         )
 
     def add_replica_loss(self, loss):
@@ -194,11 +321,18 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def _set_mask(self, vectors, inputs):
         """Marks what a look-up gives, where `compute_mask` cannot tell."""
-        if self.mask_zero and self._may_be_vectors(inputs):
+        if self.mask_zero and (
+            self.reverse is not None or self._may_be_vectors(inputs)
+        ):
             vectors._keras_mask = keras.ops.not_equal(inputs, 0)
         return vectors
 
     def compute_mask(self, inputs, mask=None):
+        if self.combiner is not None:
+            return self.combiner.output_mask(inputs, mask)
+        if self.reverse is not None:
+            # It is set on the result of the call.
+            return None
         if self._may_be_vectors(inputs):
             return mask
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
@@ -236,9 +370,61 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             vectors.dtype, read or self.variable_dtype
         )
 
+    def _stripped(self, max_nonzeros=None, trainable=False):
+        """A layer without what only training needs."""
+        new = self._filled(*self.store.stripped(max_nonzeros, trainable))
+        if self.reverse_embedding is not None:
+            other = self.reverse_embedding._stripped(max_nonzeros, trainable)
+            new.reverse_embedding.set_weights(other.get_weights())
+        return new
+
+    def _grown(self, vectors, reverse_vectors=None):
+        """A layer with ids for further vectors."""
+        new = self._filled(*self.store.grown(vectors))
+        if self.reverse_embedding is not None:
+            other = self.reverse_embedding._grown(reverse_vectors)
+            new.reverse_embedding.set_weights(other.get_weights())
+        return new
+
+    def _filled(self, changes, arrays):
+        """A layer of other arguments, with the rows of arrays."""
+        new = self._again(**changes)
+        new.build()
+        new.store.load(arrays)
+        return new
+
     def _again(self, **changes):
         """A layer of the same config, but for some arguments."""
         return type(self).from_config({**self.get_config(), **changes})
+
+    def get_config(self):
+        if self._class_of_arguments is None:
+            store = keras.saving.serialize_keras_object(self.store)
+            store = {"store": store}
+        else:
+            store = self.store.get_config()
+        return {
+            **super().get_config(),
+            **store,
+            "combiner": serialize_combiner(self.combiner),
+            "reverse": self.reverse
+            and keras.saving.serialize_keras_object(self.reverse),
+            "mask_zero": self.mask_zero,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        # Of earlier files.
+        config.pop("seed", None)
+        for name, names, make in (
+            ("combiner", _OF_COMBINER, get_combiner),
+            ("reverse", _OF_REVERSE, Reverse),
+        ):
+            values = [config.pop(x) for x in names if x in config]
+            if values:
+                config[name] = make(*values)
+        return super().from_config(config)
 
     def _require_built(self, name):
         if not self.built:

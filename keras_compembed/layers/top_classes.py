@@ -142,9 +142,9 @@ def top_k_model(model, k=5):
     It shares all weights with the model it is made from: train that, predict
     with this, and give this to `tf.lite.TFLiteConverter` or `model.export`.
     Outputs that it answers for are those of layers of classes, such as
-    `CANESoftmax`, and logits of a table of vectors: what `CodeEmbedding`,
-    `ReversibleCodeEmbedding` or `ANTEmbedding` returns with `reverse=True`, in
-    a model that recommends items or predicts words.
+    `CANESoftmax`, and logits of a table of vectors: what a layer such as
+    `CodeEmbedding` returns with `reverse=True`, in a model that recommends
+    items or predicts words.
 
     Example:
 

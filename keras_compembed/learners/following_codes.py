@@ -14,12 +14,19 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FollowingCodes(TaskCodes):
-    """Lets codes follow the task: `learn_codes="follow"`."""
+    """Lets codes follow the task: `codes="follow"`.
+
+    `codes` are those to begin with, an integer array `(input_dim,
+    num_codebooks)`; without, they are random.
+    """
 
     starts_from_codes = True
 
-    def __init__(self, recode_every=None, teacher=None, teacher_weight=1.0):
+    def __init__(
+        self, recode_every=None, teacher=None, teacher_weight=1.0, codes=None
+    ):
         super().__init__(teacher, teacher_weight)
+        self.first_codes = codes
         if recode_every is not None:
             recode_every = check_positive_int("recode_every", recode_every)
         self.recode_every = recode_every
@@ -32,7 +39,7 @@ class FollowingCodes(TaskCodes):
         require(
             composition.is_linear,
             "`composition` must be linear in the codewords with "
-            "learn_codes='follow', so that the code nearest a vector can be "
+            "codes='follow', so that the code nearest a vector can be "
             "found.",
             composition=type(composition.unscaled()).__name__,
         )
@@ -41,9 +48,9 @@ class FollowingCodes(TaskCodes):
         super().build(add_weight, rows)
         self.latents = self.add_weight(
             "latents",
-            (rows.num_rows, rows.composition.output_dim),
+            (rows.input_dim, rows.output_dim),
             initializer=lambda shape, dtype: tf.cast(
-                rows.decode(rows.codes), dtype
+                rows.decode(rows.stored_codes()), dtype
             ),
         )
 
@@ -74,16 +81,16 @@ class FollowingCodes(TaskCodes):
         if self._is_trained and not self.is_recoded:
             warnings.warn(
                 "Codes followed nothing: the layer was trained with "
-                "learn_codes='follow', and neither the callback "
+                "codes='follow', and neither the callback "
                 "`RecodeEmbeddings` nor `recode` was called before "
                 "`kc.strip`. Ids keep the codes that they had before.",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def recode(self):
         """Gives each id the code nearest its latent vector."""
         self.is_recoded = True
-        old = self.rows.codes
+        old = self.rows.stored_codes()
         new = nearest_composed(
             keras.ops.convert_to_numpy(self.latents).astype("float32"),
             self.rows.composition,

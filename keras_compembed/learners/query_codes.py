@@ -25,15 +25,16 @@ _PART_WIDTH = 4
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SoftmaxCodes(TaskCodes):
-    """Learns codes by dot products: `learn_codes="softmax"`.
+    """Learns codes by dot products: `codes="softmax"`.
 
     Each id has a query, and each part of it takes the key whose dot product
     with it is largest; backward, the gradient is that of a softmax.
 
     Example:
 
-    >>> codes = SoftmaxCodes(temperature=0.5)
-    >>> layer = kc.CodeEmbedding(100, 8, num_codebooks=4, learn_codes=codes)
+    >>> layer = kc.CodeEmbedding(
+    ...     100, 8, num_codebooks=4, codes=SoftmaxCodes(temperature=0.5)
+    ... )
 
     Args:
         temperature: Positive number. Divides scores before the softmax of
@@ -70,7 +71,7 @@ class SoftmaxCodes(TaskCodes):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NearestCodes(TaskCodes):
-    """Learns codes by distances: `learn_codes="nearest"`."""
+    """Learns codes by distances: `codes="nearest"`."""
 
     def __init__(
         self, commitment=0.25, temperature=1.0, teacher=None, teacher_weight=1.0
@@ -135,7 +136,7 @@ class Queries:
         if keys is None:
             width = max(width, _PART_WIDTH * self._shape[0])
         self.queries = add_weight(
-            "queries", (rows.num_rows, width), initializer="uniform"
+            "queries", (rows.input_dim, width), initializer="uniform"
         )
         if keys is None:
             keys = add_weight(

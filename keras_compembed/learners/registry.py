@@ -20,20 +20,22 @@ _TASK_CODES = {
 
 
 def get_task_codes(identifier):
-    """A new `TaskCodes`, or None."""
-    if identifier is None:
-        return None
+    """A new `TaskCodes`, and codes to begin with; either may be None."""
     if isinstance(identifier, str) and identifier in _TASK_CODES:
-        return _TASK_CODES[identifier]()
+        return _TASK_CODES[identifier](), None
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, TaskCodes):
-        return identifier.copy()
-    raise ValueError(
-        f"`learn_codes` must be None, one of {', '.join(_TASK_CODES)} or an "
-        "instance such as `keras_compembed.learners.SoftmaxCodes()`. "
-        f"Received: learn_codes={identifier!r}."
+        return identifier.copy(), identifier.first_codes
+    require(
+        identifier is None
+        or isinstance(identifier, (list, tuple))
+        or hasattr(identifier, "__array__"),
+        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)} or "
+        "an instance such as `keras_compembed.learners.SoftmaxCodes()`.",
+        codes=identifier,
     )
+    return None, identifier
 
 
 def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):

@@ -12,7 +12,6 @@ from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.weighted_sums import weighted_sums
 
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -20,8 +19,9 @@ _CHUNK_ELEMENTS = 1 << 22
 class TaskCodes:
     """Base class of the ways to learn codes along with a task."""
 
-    # Whether a layer may be given codes that learning starts from.
+    # Whether learning starts from codes, and those given, if any.
     starts_from_codes = False
+    first_codes = None
 
     def __init__(self, teacher=None, teacher_weight=1.0):
         self.teacher_weight = check_positive_number(
@@ -54,7 +54,7 @@ class TaskCodes:
         self.check_teacher(*self._table_shape)
 
     def build(self, add_weight, rows):
-        """Makes what only learning needs of `CodedRows`."""
+        """Makes what only learning needs of the rows, a store of codes."""
         self._add_weight = add_weight
         self.rows = rows
         # Files of the layer have it.
@@ -89,13 +89,6 @@ class TaskCodes:
         losses = [mean_over_ids(loss, counts) for loss in losses]
         return repeat_rows(vectors, places), losses
 
-    def step_sums(self, ids, weights, mask=None):
-        """Weighted sums of vectors of `(groups, length)` ids, and losses."""
-        if mask is not None:
-            mask = tf.reshape(mask, (-1,))
-        vectors, losses = self.step(tf.reshape(ids, (-1,)), mask)
-        return weighted_sums(vectors, weights), losses
-
     def learn(self, ids, counts):
         """Vectors of different ids, and losses of each id."""
         raise NotImplementedError
@@ -109,7 +102,7 @@ class TaskCodes:
         composition = self.rows.composition
         size = composition.num_codebooks * composition.codebook_size
         size = max(1, _CHUNK_ELEMENTS // size)
-        return of_all_ids(self.subcodes, self.rows.num_rows, size)
+        return of_all_ids(self.subcodes, self.rows.input_dim, size)
 
     def restart(self, vectors):
         """Called when the vectors of all ids have changed, not their codes."""
@@ -125,9 +118,9 @@ class TaskCodes:
         return self.from_config(self.get_config())
 
     def copy(self):
-        """Another one of the same settings and the same teacher."""
+        """Another one of the same settings, teacher and first codes."""
         copy = self.without_teacher()
-        copy._teacher = self._teacher
+        copy._teacher, copy.first_codes = self._teacher, self.first_codes
         return copy
 
     def get_config(self):

@@ -1,26 +1,22 @@
 """Tables as sparse combinations of anchors."""
 
-import dataclasses
 import math
 
 import numpy as np
 
-from keras_compembed.export.packed_offsets import PackedOffsets
-from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.stores.anchors import litert_bytes
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
 
-_VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
 # More numbers than the mean in a row: more gain little, and take time.
 _FURTHER = 8
 
@@ -49,14 +45,10 @@ class Anchors(Method):
             Numbers of a row at most. Defaults to `None`: 8 more than
             `mean_nonzeros`, and up to four times as many.
         iterations: Integer, how often anchors are fitted. Defaults to `10`.
-
-    Raises:
-        ValueError: if a number is out of range.
     """
 
     rows = ANTEmbedding
-    reduce = ANTEmbedReduce
-    is_by_row = True
+    combines = is_by_row = True
 
     def __init__(
         self,
@@ -99,7 +91,6 @@ class Anchors(Method):
         # What fits has been chosen: training shrinks nothing.
         l1 = L1(0, non_negative=False)
         options = {"num_anchors": self.num_anchors, "l1": l1}
-        fit = Fit(options, None)
 
         def from_table(table, sample_weight=None, **kwargs):
             total = self._total(len(table))
@@ -115,12 +106,13 @@ class Anchors(Method):
                 verbose=verbose,
                 total_nonzeros=total if is_shared else None,
             )
-            layer = self.new_layer(ANTEmbedding, fit, *table.shape, **kwargs)
+            layer = self.new_layer(fit, *table.shape, **kwargs)
             layer.anchors.assign(anchors)
             layer.assign_transform(transform.fill(total, self.max_nonzeros))
             return layer
 
-        return dataclasses.replace(fit, from_table=from_table)
+        fit = Fit(options, from_table)
+        return fit
 
     def quicker(self, effort):
         iterations = max(1, round(self.iterations * effort))
@@ -131,13 +123,11 @@ class Anchors(Method):
     def _total(self, input_dim):
         return max(1, int(input_dim * self.mean_nonzeros))
 
-    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+    def new_layer(self, fit, input_dim, output_dim, **kwargs):
         total = self._total(input_dim)
-        storage = FixedRows(total, self.max_nonzeros, trainable=True)
-        layer = cls(
-            input_dim, output_dim, storage=storage, **fit.options, **kwargs
-        )
-        layer.build()
+        rows = FixedRows(total, self.max_nonzeros, trainable=True)
+        kwargs["transform"] = rows
+        layer = super().new_layer(fit, input_dim, output_dim, **kwargs)
         # As many numbers as rows will have, and each anchor in some row.
         offsets = np.arange(input_dim + 1) * total // input_dim
         rows = np.repeat(np.arange(input_dim), np.diff(offsets))
@@ -151,14 +141,13 @@ class Anchors(Method):
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        numbers = self._total(input_dim)
-        column = np.min_scalar_type(self.num_anchors - 1).itemsize
         # The most they may take: how numbers are shared, rows will tell.
-        offsets = PackedOffsets(np.arange(input_dim + 1) * self.max_nonzeros)
-        # One number of no row ends the list.
-        of_rows = (numbers + 1) * (column + _VALUE_BYTES[quantize])
-        anchors = count_litert_bytes(self.num_anchors * output_dim, quantize)
-        return of_rows + offsets.nbytes + anchors
+        offsets = np.arange(input_dim + 1) * self.max_nonzeros
+        total, shape = self._total(input_dim), (self.num_anchors, output_dim)
+        return litert_bytes(total, offsets, shape, quantize)
+
+    def folded(self):
+        return self
 
     def reason_against(self, input_dim, output_dim):
         if self.num_anchors > input_dim:

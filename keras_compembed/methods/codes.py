@@ -1,28 +1,23 @@
 """Tables as codes of codewords."""
 
-import copy
 import functools
 import inspect
 import math
 
 import numpy as np
 
-from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.registry import is_same_composition
-from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.reversible_code_embedding import (
-    ReversibleCodeEmbedding,
-)
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
+from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
-from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.stores.codes import count_code_bytes
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -60,16 +55,10 @@ class Codes(Method):
             to be given. Defaults to `None`.
         effort: Positive number, see `AdditiveQuantizer`, for the learner by
             default. Defaults to `1.0`.
-
-    Raises:
-        ValueError: if a size is out of range, `rank` comes with a
-            composition, or `learner` makes no learner.
     """
 
     rows = CodeEmbedding
-    reduce = CodeEmbedReduce
-    reversible = ReversibleCodeEmbedding
-    is_by_row = True
+    combines = reverses = is_by_row = can_follow = True
 
     def __init__(
         self,
@@ -84,15 +73,13 @@ class Codes(Method):
             num_codebooks, codebook_size
         )
         self.effort = check_positive_number("effort", effort)
-        self.rank = rank
-        if rank is not None:
-            check_positive_int("rank", rank)
-            require(
-                composition is None,
-                "`rank` must be None with a composition.",
-                rank=rank,
-                composition=composition,
-            )
+        self.rank = check_positive_int("rank", rank, optional=True)
+        require(
+            rank is None or composition is None,
+            "`rank` must be None with a composition.",
+            rank=rank,
+            composition=composition,
+        )
         self._composition = composition
         # A learner may be a model, which can be called.
         is_function = callable(learner) and not isinstance(learner, CodeLearner)
@@ -112,11 +99,7 @@ class Codes(Method):
         return self._composition
 
     def with_settings(self, **settings):
-        """Returns a `Codes` with other arguments; `composition` drops `rank`.
-
-        Args:
-            **settings: Arguments of `Codes`.
-        """
+        """A `Codes` with other arguments; `composition` drops `rank`."""
         mine = {
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
@@ -138,24 +121,21 @@ class Codes(Method):
         return f"{name} {kind}"
 
     def start(self, seed=None, verbose=0):
-        shape = self.num_codebooks, self.codebook_size
-        options = {"seed": seed, "verbose": verbose}
-        if self.learner is not None:
-            learner = self._call_learner(shape, seed, verbose)
-        elif self.rank is not None:
-            learner = FactorQuantizer(
-                *shape, self.rank, effort=self.effort, **options
-            )
-        elif self.composition in (None, "sum"):
-            learner = AdditiveQuantizer(*shape, effort=self.effort, **options)
-        else:
-            learner = None
-        learner = get_learner(learner, self.composition, *shape, **options)
-
         shape = {
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
         }
+        options = {**shape, "seed": seed, "verbose": verbose}
+        learner = None
+        if self.learner is not None:
+            learner = self._call_learner(shape.values(), seed, verbose)
+        elif self.rank is not None:
+            learner = FactorQuantizer(
+                rank=self.rank, effort=self.effort, **options
+            )
+        elif self.composition in (None, "sum"):
+            learner = AdditiveQuantizer(effort=self.effort, **options)
+        learner = get_learner(learner, self.composition, **options)
         return Fit(
             {**shape, "composition": learner.composition},
             functools.partial(
@@ -183,9 +163,11 @@ class Codes(Method):
             shapes = [composition.codebooks_shape]
             shapes += [weight.shape for weight in composition.weights]
             matrices = map(math.prod, shapes)
-        return input_dim * bytes_per_row(*shape) + sum(
-            count_litert_bytes(numbers, quantize) for numbers in matrices
-        )
+        return count_code_bytes(input_dim, shape, matrices, quantize)
+
+    def folded(self):
+        # With codebooks of the width behind, no matrix is left.
+        return Codes(self.num_codebooks, self.codebook_size)
 
     def reason_against(self, input_dim, output_dim):
         if self.rank is not None and self.rank > output_dim:
@@ -199,11 +181,13 @@ class Codes(Method):
     def quicker(self, effort):
         if self.learner is not None:
             return self
-        quick = copy.copy(self)
-        quick.effort = self.effort * effort
-        return quick
+        return self.with_settings(effort=self.effort * effort)
 
-    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+    def new_layer(self, fit, input_dim, output_dim, codes=None, **kwargs):
         # Random codes would take time, and be of no use.
-        codes = np.zeros((input_dim, self.num_codebooks), "uint8")
-        return cls(input_dim, output_dim, codes=codes, **fit.options, **kwargs)
+        zeros = np.zeros((input_dim, self.num_codebooks), "uint8")
+        codes, _ = get_task_codes(codes)
+        if codes is not None:
+            codes.first_codes = zeros
+        options = {"codes": codes or zeros, **fit.options, **kwargs}
+        return self.rows(input_dim, output_dim, **options)

@@ -16,10 +16,13 @@ class Fit:
 class Method(abc.ABC):
     """Base of the ways to store a table, each with settings of its own."""
 
+    # The layer of such rows, and whether it takes the place of one that
+    # combines rows, or that also gives logits.
     rows = None
-    reduce = None
-    reversible = None
+    combines = reverses = False
     is_by_row = False
+    # Whether rows are codes, which may follow a task.
+    can_follow = False
 
     @property
     @abc.abstractmethod
@@ -28,12 +31,7 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def start(self, seed=None, verbose=0):
-        """A `Fit`, whose settings are checked.
-
-        Args:
-            seed: Optional integer.
-            verbose: `0` or `1`, whether it shows progress.
-        """
+        """A `Fit`, whose settings are checked."""
 
     @abc.abstractmethod
     def litert_bytes(self, input_dim, output_dim, quantize=None):
@@ -49,6 +47,14 @@ class Method(abc.ABC):
             quantize: Same as in `export_litert`.
         """
 
+    def tuned(self):
+        """The same, with rows that are trained where they can be."""
+        return self
+
+    def folded(self):
+        """The same with a layer behind in what rows share, if that can be."""
+        return None
+
     def reason_against(self, input_dim, output_dim):
         """Why a table of this shape cannot be stored so, or None."""
         return None
@@ -57,12 +63,9 @@ class Method(abc.ABC):
         """The same method, whose fits take `effort` of the time, if it can."""
         return self
 
-    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
-        """A built layer of one of the method's classes, fit to no table yet.
-
-        Its weights have the shapes of those of `fit.from_table`.
-        """
-        layer = cls(input_dim, output_dim, **fit.options, **kwargs)
+    def new_layer(self, fit, input_dim, output_dim, **kwargs):
+        """A built layer of the shape of that of `fit.from_table`."""
+        layer = self.rows(input_dim, output_dim, **fit.options, **kwargs)
         layer.build()
         return layer
 

@@ -3,18 +3,14 @@
 import functools
 
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
-from keras_compembed.layers.sparse_embedding import count_nonzeros
-from keras_compembed.layers.sparse_embedding import count_parts
-from keras_compembed.layers.sparse_embedding import count_place_bytes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.stores.pruned import PrunedNumbers
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 
 # Places are int32.
 _MOST_NONZEROS = 2**31 - 1
-# Of a number in a file, by `quantize`.
-_BYTES = {"float16": 2, "int8": 1}
 
 
 class Pruned(Method):
@@ -37,9 +33,6 @@ class Pruned(Method):
             `0.9`.
         bits: `None` or `8`, of the numbers in the layer. Defaults to `None`:
             floats, which files round by `quantize`.
-
-    Raises:
-        ValueError: if a number is out of range.
     """
 
     rows = SparseEmbedding
@@ -54,22 +47,18 @@ class Pruned(Method):
         return name if self.bits is None else f"{name} int8"
 
     def start(self, seed=None, verbose=0):
-        options = {"sparsity": self.sparsity, "bits": self.bits, "seed": seed}
+        options = {"sparsity": self.sparsity, "bits": self.bits}
         from_table = functools.partial(SparseEmbedding.from_table, **options)
         return Fit(options, from_table)
 
+    def _store(self, *shape):
+        return PrunedNumbers(*shape, self.sparsity, self.bits)
+
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        size = 1 if self.bits == 8 else _BYTES.get(quantize, 4)
-        # The last number is of no row.
-        numbers = 1 + count_nonzeros(input_dim, output_dim, self.sparsity)
-        total = count_place_bytes(input_dim * count_parts(output_dim))
-        total += numbers * (1 + size)
-        if size < 4:
-            total += output_dim * (2 if quantize == "float16" else 4)
-        return total
+        return self._store(input_dim, output_dim).litert_bytes(quantize)
 
     def reason_against(self, input_dim, output_dim):
-        number = count_nonzeros(input_dim, output_dim, self.sparsity)
+        number = self._store(input_dim, output_dim).num_nonzeros
         if number > _MOST_NONZEROS:
             return f"{number:,} numbers are more than 32 bits can count"
         return None

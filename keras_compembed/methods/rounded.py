@@ -2,21 +2,13 @@
 
 import functools
 
-from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
-from keras_compembed.layers.reversible_quantized_embedding import (
-    ReversibleQuantizedEmbedding,
-)
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
-from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import name_of_rows
-from keras_compembed.rounding.rounded_table import packed_width
-from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.stores.integers import Integers
+from keras_compembed.stores.integers import litert_bytes
 from keras_compembed.utils.validation import check_positive_int
-
-# Of the unit of scales.
-_UNIT_BYTES = 4
 
 
 class Rounded(Method):
@@ -41,14 +33,10 @@ class Rounded(Method):
         learn_rows: Boolean. Whether tuning trains rows. Defaults to `False`.
         scale_dtype: `"int8"` or `"int16"`. Of the scales. Defaults to
             `"int8"`.
-
-    Raises:
-        ValueError: if an argument is none of those above.
     """
 
     rows = QuantizedEmbedding
-    reduce = QuantizedEmbedReduce
-    reversible = ReversibleQuantizedEmbedding
+    combines = reverses = True
     is_by_row = True
 
     def __init__(
@@ -59,8 +47,7 @@ class Rounded(Method):
         learn_rows=False,
         scale_dtype="int8",
     ):
-        if rank is not None:
-            check_positive_int("rank", rank)
+        check_positive_int("rank", rank, optional=True)
         self._options = {
             "bits": bits,
             "block_size": block_size,
@@ -69,7 +56,7 @@ class Rounded(Method):
             "scale_dtype": scale_dtype,
         }
         # It checks them. Of a table that is wide enough for all.
-        QuantizedEmbedding(1, rank or block_size or 1, **self._options)
+        Integers(1, rank or block_size or 1, **self._options)
         self.bits = bits
         self.block_size = block_size
         self.rank = rank
@@ -86,13 +73,15 @@ class Rounded(Method):
         return Fit(self._options, from_table)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        width = self.rank or output_dim
-        scales = count_blocks(width, self.block_size or width)
-        if self.scale_dtype == "int16":
-            scales *= 2
-        rows = input_dim * (packed_width(width, self.bits) + scales)
-        projection = (self.rank or 0) * output_dim
-        return rows + _UNIT_BYTES + count_litert_bytes(projection, quantize)
+        shape = input_dim, output_dim
+        settings = self.bits, self.block_size, self.rank, self.scale_dtype
+        return litert_bytes(shape, *settings, quantize)
+
+    def tuned(self):
+        return Rounded(**{**self._options, "learn_rows": True})
+
+    def folded(self):
+        return None if self.rank is None else self
 
     def reason_against(self, input_dim, output_dim):
         for name in ("rank", "block_size"):

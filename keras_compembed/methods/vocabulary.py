@@ -1,14 +1,14 @@
 """Tables of which only some rows are held."""
 
-from keras_compembed.layers.pruned_vocabulary_embedding import SHARING
 from keras_compembed.layers.pruned_vocabulary_embedding import (
     PrunedVocabularyEmbedding,
 )
-from keras_compembed.layers.pruned_vocabulary_embedding import count_place_bytes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.method import check_method
-from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.stores.vocabulary import SHARING
+from keras_compembed.stores.vocabulary import count_place_bytes
+from keras_compembed.stores.vocabulary import count_table_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
@@ -37,10 +37,6 @@ class Vocabulary(Method):
             furthest from the mean row.
         rows: Optional `Method` by which rows are stored. Defaults to `None`:
             as floats, which files round by `quantize`.
-
-    Raises:
-        TypeError: if `rows` is no method.
-        ValueError: if a number is out of range.
     """
 
     rows = PrunedVocabularyEmbedding
@@ -87,37 +83,31 @@ class Vocabulary(Method):
                 scores=self.scores,
                 fit_rows=inner and fit_rows,
                 sample_weight=sample_weight,
-                seed=seed,
                 **kwargs,
             )
 
-        return Fit({**self._options, "seed": seed, "inner": inner}, from_table)
+        return Fit({**self._options, "inner": inner}, from_table)
 
-    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+    def new_layer(self, fit, input_dim, output_dim, **kwargs):
         options = dict(fit.options)
         inner = options.pop("inner")
         if inner is not None:
             options["rows"] = self._method.new_layer(
-                self._method.rows,
                 inner,
                 self.num_rows + self.num_shared_rows,
                 output_dim,
                 **_policy(kwargs),
             )
-        layer = cls(input_dim, output_dim, **options, **kwargs)
-        layer.build()
-        return layer
+        fit = Fit(options, fit.from_table)
+        return super().new_layer(fit, input_dim, output_dim, **kwargs)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         rows = self.num_rows + self.num_shared_rows
-        places = count_place_bytes(input_dim, rows, self.sharing)
+        count = count_table_bytes
         if self._method is not None:
-            inner = self._method.litert_bytes(rows, output_dim, quantize)
-            return places + inner
-        # Only codebooks and anchors are int8 with "int8_codebooks".
-        if quantize == "int8_codebooks":
-            quantize = None
-        return places + count_litert_bytes(rows * output_dim, quantize)
+            count = self._method.litert_bytes
+        places = count_place_bytes(input_dim, rows, self.sharing)
+        return places + count(rows, output_dim, quantize)
 
     def reason_against(self, input_dim, output_dim):
         rows = self.num_rows + self.num_shared_rows

@@ -61,7 +61,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     Example:
 
     >>> model = keras.Sequential([
-    ...     kc.CodeEmbedding(1_000_000, 64, learn_codes="softmax"),
+    ...     kc.CodeEmbedding(1_000_000, 64, codes="softmax"),
     ...     keras.layers.GlobalAveragePooling1D(),
     ...     keras.layers.Dense(1),
     ... ])

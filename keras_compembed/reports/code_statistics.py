@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_compembed.codes.packing import check_codes
-from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import MAX_CODEBOOK_SIZE
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
@@ -57,10 +57,6 @@ def words_sharing_codes(codes, vocabulary=None, codebook_size=None):
         List of `(code, words)` for each code of two words or more, the
         largest groups first.
 
-    Raises:
-        ValueError: if the vocabulary does not have a word for each row, or
-            as `code_usage`.
-
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068)
     """
@@ -93,7 +89,7 @@ def words_sharing_codes(codes, vocabulary=None, codebook_size=None):
 
 
 def _read_codes(codes, codebook_size):
-    if isinstance(codes, CodeEmbedding):
+    if isinstance(codes, LookupLayer):
         require(
             codebook_size in (None, codes.codebook_size),
             "`codebook_size` must be left out or be the layer's, "

@@ -53,10 +53,6 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
 
     Returns:
         A `Fidelity`.
-
-    Raises:
-        ValueError: if a table is not a finite matrix, the shapes differ, or a
-            layer is not built.
     """
     original = TableRows("table", table)
     rebuilt = TableRows("reconstruction", reconstruction)
@@ -93,7 +89,10 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
     spread = centred if centred > 1e-14 * energy else 0
     overlap = None
     if num_queries:
-        overlap = _overlap(original, rebuilt, queries, num_neighbors)
+        near, _ = nearest_rows(original, queries, num_neighbors)
+        found, has_direction = nearest_rows(rebuilt, queries, num_neighbors)
+        shared = (near[:, :, None] == found[:, None, :]).any(axis=2)
+        overlap = float(np.mean(shared.mean(axis=1) * has_direction))
     return Fidelity(
         mean_squared_distance=float(error / num_rows),
         relative_squared_error=float(error / energy) if energy else None,
@@ -105,10 +104,3 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
         num_neighbors=num_neighbors,
         num_queries=num_queries,
     )
-
-
-def _overlap(original, rebuilt, queries, num_neighbors):
-    near, _ = nearest_rows(original, queries, num_neighbors)
-    also_near, has_direction = nearest_rows(rebuilt, queries, num_neighbors)
-    shared = (near[:, :, None] == also_near[:, None, :]).any(axis=2)
-    return float(np.mean(shared.mean(axis=1) * has_direction))

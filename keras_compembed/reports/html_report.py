@@ -11,7 +11,6 @@ import numpy as np
 from keras_compembed.compression import frontier as frontiers
 from keras_compembed.compression.left_tables import left_tables
 from keras_compembed.export.export_litert import export_litert
-from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import words_sharing_codes
@@ -56,7 +55,8 @@ def html_report(
     why; how near rows are to the original; nearest neighbours of words before
     and after; how evenly codes are used, and words that share one; where the
     model stands among sizes that could be had; loss and metrics on data. The
-    page is one file without scripts, which fetches nothing, and prints.
+    page is one file without scripts, which fetches nothing, and prints. Needs
+    the extra `plots`.
 
     Example:
 
@@ -70,10 +70,7 @@ def html_report(
     Args:
         model: Built Keras model or layer.
         path: String or path-like, the `.html` file to write.
-        original: Optional original, from which codes were learned: a model
-            with Embedding layers of the same names, or, for one layer, an
-            Embedding layer or an array `(input_dim, output_dim)`. Defaults to
-            `None`.
+        original: Same as `reference` in `size_report`. Defaults to `None`.
         words: Optional list of strings, the word of each row, for all layers
             of as many rows; or a dict from the name of a layer to such a list.
             Defaults to `None`: ids are shown.
@@ -88,12 +85,6 @@ def html_report(
 
     Returns:
         The `SizeReport` that the page shows.
-
-    Raises:
-        ValueError: if an argument is none of these, there are not as many
-            words as rows, or the original has no table of the same name and
-            shape.
-        ImportError: if the extra `plots` is not installed.
     """
     path = os.fspath(path)
     require(path.endswith(".html"), "`path` must end in '.html'.", path=path)
@@ -247,7 +238,8 @@ def _layer(name, layer, original, words):
         "neighbors": word_neighbors(layer, original, words),
         "balance": None,
     }
-    if isinstance(layer, CodeEmbedding):
+    store = getattr(layer, "store", None)
+    if getattr(store, "codes", None) is not None:
         groups = words_sharing_codes(layer, words)
         balance = code_balance(layer)[:_MOST_CELLS]
         step = -(-balance.shape[1] // _MOST_CELLS)

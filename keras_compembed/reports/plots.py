@@ -45,11 +45,9 @@ def plot_code_balance(
     >>> plot_code_balance(codes, "code_balance.png", codebook_size=16)
 
     Args:
-        codes: Integer array `(rows, num_codebooks)`, or a built
-            `CodeEmbedding`.
+        codes, codebook_size: Same as in `words_sharing_codes`.
         path: String or path-like, the picture to write; the suffix says the
             format (`.png`, `.svg`, `.pdf`).
-        codebook_size: Integer from 2 to 65536, needed with an array.
         title: Optional string.
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
 
@@ -72,10 +70,8 @@ def plot_code_balance(
     )
     figure.colorbar(image, label="rows with this subcode (%)")
     axes.set(xlabel="codebook", ylabel="subcode")
-    for axis, count in (
-        (axes.xaxis, num_codebooks),
-        (axes.yaxis, codebook_size),
-    ):
+    lengths = {axes.xaxis: num_codebooks, axes.yaxis: codebook_size}
+    for axis, count in lengths.items():
         if count <= _TICKS_UP_TO:
             axis.set_ticks(range(count))
     axes.set_title(title or f"Code balance, {num_codebooks} x {codebook_size}")
@@ -92,16 +88,8 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     Example:
 
     >>> rows = [
-    ...     {
-    ...         "name": "baseline float32",
-    ...         "embedding_bytes": 16_384_000,
-    ...         "keras_accuracy": 0.62,
-    ...     },
-    ...     {
-    ...         "name": "codes 32x16",
-    ...         "embedding_bytes": 780_288,
-    ...         "keras_accuracy": 0.61,
-    ...     },
+    ...     {"name": "baseline", "embedding_bytes": 9e6, "keras_accuracy": 0.6},
+    ...     {"name": "codes", "embedding_bytes": 8e5, "keras_accuracy": 0.59},
     ... ]
     >>> plot_accuracy_against_size(rows, "accuracy_against_size.png")
 
@@ -213,13 +201,11 @@ def plot_size_report(report, path, overwrite=False):
         report=report,
     )
     bars = {}
-    for name, figure in (
-        ("float32 tables", "table_bytes"),
-        ("int8 tables", "table_int8_bytes"),
-        ("int4 tables", "table_int4_bytes"),
-    ):
+    for dtype in ("float32", "int8", "int4"):
+        figure = "table_bytes" if dtype == "float32" else f"table_{dtype}_bytes"
         size = sum(getattr(row, figure) for row in report.embeddings)
-        bars[name] = {"plain table": size, REST: report.other_bytes or 0}
+        rest = report.other_bytes or 0
+        bars[f"{dtype} tables"] = {"plain table": size, REST: rest}
     stored = model_parts(report)
     if set(stored) - {"plain table", REST}:
         bars["as stored"] = stored
@@ -293,14 +279,13 @@ def _label(figure, axes, points, drawn):
         half = 7 * pixel
         taken.append(transforms.Bbox([low - half, high + half]))
     for x, y, text, color in sorted(points):
-        text_color = "#333333" if color == _BASELINE else color
         label = axes.annotate(
             text,
             (x, y),
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=8,
-            color=text_color,
+            color="#333333" if color == _BASELINE else color,
         )
         for distance in _DISTANCES:
             if _place(label, distance, taken, axes.bbox, renderer):
@@ -324,12 +309,7 @@ def _place(label, distance, taken, inside, renderer):
         label.set_ha({1: "left", 0: "center", -1: "right"}[right])
         label.set_va({1: "bottom", 0: "center", -1: "top"}[up])
         box = label.get_window_extent(renderer)
-        fits = (
-            inside.x0 <= box.x0
-            and box.x1 <= inside.x1
-            and inside.y0 <= box.y0
-            and box.y1 <= inside.y1
-        )
+        fits = inside.contains(*box.min) and inside.contains(*box.max)
         if fits and not any(box.overlaps(other) for other in taken):
             return True
     return False

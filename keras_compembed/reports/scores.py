@@ -15,8 +15,7 @@ def scores(model, original, data):
     models = [x for x in (model, original) if x is not None]
     # Figures of both are of one kind.
     compiled = all(x.compiled for x in models)
-    measure = _evaluate if compiled else _accuracy
-    results = [_measured(measure, x, inputs, labels) for x in models]
+    results = [_measured(x, inputs, labels, compiled) for x in models]
     before = results[1] if original is not None else {}
     return {x: (results[0].get(x), before.get(x)) for x in results[0] | before}
 
@@ -46,9 +45,12 @@ def check_data(model, data):
     )
 
 
-def _measured(measure, model, inputs, labels):
+def _measured(model, inputs, labels, compiled):
     try:
-        return measure(model, inputs, labels)
+        if not compiled:
+            return _accuracy(model, inputs, labels)
+        found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+        return {name: float(value) for name, value in found.items()}
     except Exception as error:
         # Whatever shapes and types make Keras and TensorFlow raise.
         reason = " ".join(str(error).split())[:300]
@@ -56,11 +58,6 @@ def _measured(measure, model, inputs, labels):
             f"`data` must be what the model {model.name!r} is evaluated on. "
             f"Received data on which Keras says: {reason}"
         ) from error
-
-
-def _evaluate(model, inputs, labels):
-    found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
-    return {name: float(value) for name, value in found.items()}
 
 
 def _accuracy(model, inputs, labels):

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
@@ -27,20 +26,16 @@ class TableRows:
             source=source,
         )
         self.shape = (source.input_dim, source.output_dim)
-        if isinstance(source, CodeEmbedding):
-            codes = source.codes
-            codebooks = keras.ops.convert_to_numpy(source.codebooks)
-            decode = source.composition.decode
-            self._read = lambda ids: decode(codes[ids], codebooks)
+        if isinstance(source, LookupLayer):
+            read = source.store.reader()
         else:
-            # Not the call of layers that pool.
-            look_up = source
-            if isinstance(source, LookupLayer):
-                look_up = source.embed
-            all_ids = np.arange(source.input_dim, dtype="int32")
-            self._read = lambda ids: keras.ops.convert_to_numpy(
-                keras.ops.cast(look_up(tf.constant(all_ids[ids])), "float32")
-            )
+
+            def read(ids):
+                rows = keras.ops.cast(source(tf.constant(ids)), "float32")
+                return keras.ops.convert_to_numpy(rows)
+
+        every = np.arange(source.input_dim, dtype="int32")
+        self._read = lambda ids: read(every[ids])
 
     def __getitem__(self, ids):
         return np.asarray(self._read(ids), dtype="float32")

@@ -44,31 +44,22 @@ def word_neighbors(layer, original=None, words=None):
     queries = np.concatenate([frequent, np.sort(chosen)])
 
     def near(table):
+        if table is None:
+            return [()] * len(queries)
         found, _ = nearest_rows(table, queries, num_neighbors)
         return [name(row) for row in found]
 
     def name(ids):
         return tuple(int(x) if words is None else words[x] for x in ids)
 
-    after = near(rows)
+    found = zip(name(queries), near(rows), near(before), strict=True)
     return [
-        WordNeighbors(*found, is_frequent=place < len(frequent))
-        for place, found in enumerate(
-            zip(
-                name(queries),
-                after,
-                [()] * len(after) if before is None else near(before),
-                strict=True,
-            )
-        )
+        WordNeighbors(*each, is_frequent=place < len(frequent))
+        for place, each in enumerate(found)
     ]
 
 
 def _with_direction(rows):
     """Ids of rows that are not zero."""
-    return np.concatenate(
-        [
-            part.start + np.flatnonzero(rows[part].any(axis=1))
-            for part in row_parts(rows.shape)
-        ]
-    )
+    parts = [rows[part].any(axis=1) for part in row_parts(rows.shape)]
+    return np.flatnonzero(np.concatenate(parts))

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from keras_compembed.rounding.round_rows import round_rows
-from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.utils.validation import float_chunks
 
@@ -13,15 +12,6 @@ from keras_compembed.utils.validation import float_chunks
 _CHUNK_ELEMENTS = 1 << 17
 # More lower the error by less than a hundredth.
 _SWEEPS = {8: 0, 4: 1, 2: 3}
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundedFactors:
-    """A table as `rows.decode() @ projection`."""
-
-    rows: RoundedTable
-    projection: np.ndarray
-    latents: np.ndarray
 
 
 def round_factors(
@@ -33,16 +23,15 @@ def round_factors(
     sample_weight=None,
     seed=None,
 ):
-    """Factors a table by weighted singular values, with rows rounded."""
+    """Rounded rows, what they were rounded from, and their projection."""
     directions, _ = principal_directions(table, sample_weight)
     straight = directions[:, :rank].T
-    turned = _random_rotation(rank, seed) @ straight
+    gaussian = np.random.default_rng(seed).normal(size=(rank, rank))
+    turned = np.linalg.qr(gaussian)[0] @ straight
     lowest = np.inf
     for start in (straight, turned):
         start = start.astype("float32")
-        rows = np.concatenate(
-            [part @ start.T for _, part in float_chunks(table)]
-        )
+        rows = _times(table, start.T)
         candidate = round_rows(rows, bits, block_size, scale_dtype)
         error = _error(rows, candidate, sample_weight)
         if error < lowest:
@@ -54,24 +43,26 @@ def round_factors(
         rounded = _search(table, projection, rounded, bits)
     if sweeps:
         projection = _fit_projection(table, rounded, sample_weight)
-        inverse = np.linalg.pinv(projection.astype("float64"))
-        inverse = inverse.astype("float32")
-        latents = np.concatenate(
-            [rows @ inverse for _, rows in float_chunks(table)]
-        )
-    return RoundedFactors(rounded, projection, latents)
+        latents = _latents(table, projection)
+    return rounded, latents, projection
 
 
 def round_onto(table, projection, bits, block_size, scale_dtype, unit):
-    """Rounded rows whose products with a projection are nearest to a table."""
-    inverse = np.linalg.pinv(projection.astype("float64")).astype("float32")
-    latents = np.concatenate(
-        [rows @ inverse for _, rows in float_chunks(table)]
-    )
+    """Rounded rows for a projection, and what they were rounded from."""
+    latents = _latents(table, projection)
     rounded = round_rows(latents, bits, block_size, scale_dtype, unit)
     for _ in range(_SWEEPS[bits]):
         rounded = _search(table, projection, rounded, bits)
-    return RoundedFactors(rounded, projection, latents)
+    return rounded, latents
+
+
+def _latents(table, projection):
+    inverse = np.linalg.pinv(projection.astype("float64"))
+    return _times(table, inverse.astype("float32"))
+
+
+def _times(table, matrix):
+    return np.concatenate([rows @ matrix for _, rows in float_chunks(table)])
 
 
 def principal_directions(table, sample_weight=None):
@@ -88,11 +79,6 @@ def rank_of_energy(table, share, sample_weight=None):
     _, energies = principal_directions(table, sample_weight)
     kept = np.cumsum(energies)
     return int(np.searchsorted(kept, share * kept[-1])) + 1
-
-
-def _random_rotation(size, seed):
-    gaussian = np.random.default_rng(seed).normal(size=(size, size))
-    return np.linalg.qr(gaussian)[0]
 
 
 def _weighted(rows, sample_weight, start):
@@ -125,7 +111,7 @@ def _fit_projection(table, rounded, sample_weight):
 
 
 def _search(table, projection, rounded, bits):
-    """Rows rounded anew for a projection, from those that there are."""
+    """Rows rounded again for a projection, from those that there are."""
     gram = projection @ projection.T
     integers = np.empty_like(rounded.integers)
     scales = np.empty_like(rounded.scales)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.transform_rows import TransformRows
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.transforms.transform_rows import gather
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -20,19 +20,7 @@ class DenseRows(TransformRows):
 
     def read(self, ids, room):
         del room
-
-        @custom_gradient
-        def gather(table):
-            def gradient(upstream):
-                # Dense: Keras's optimizers take rows of several look-ups in
-                # one step apart.
-                return tf.math.unsorted_segment_sum(
-                    upstream, ids, self.num_rows
-                )
-
-            return tf.gather(table, ids), gradient
-
-        return gather(self.read_all())
+        return gather(self.read_all(), ids)
 
     def read_all(self):
         return tf.convert_to_tensor(self.variable.value)
@@ -42,7 +30,7 @@ class DenseRows(TransformRows):
         return rows, tf.stop_gradient(rows), lambda ids: None
 
     def after_step(self, step, amount):
-        rows = tf.convert_to_tensor(self.variable.value)
+        rows = self.read_all()
         threshold = amount
         if step.slot is not None:
             threshold = amount * step.rates(step.slot.value)

@@ -9,9 +9,7 @@ from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.transforms.sparse_transform import value_dtype
 from keras_compembed.transforms.transform_rows import TransformRows
-from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.validation import check_boolean
-from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.transforms.transform_rows import gather
 from keras_compembed.utils.validation import require
 
 
@@ -24,13 +22,9 @@ class FixedRows(TransformRows):
 
     def __init__(self, num_nonzeros, longest_row, trainable=False):
         super().__init__()
-        self.trainable = check_boolean("trainable", trainable)
-        self.num_nonzeros = check_positive_int(
-            "num_nonzeros", num_nonzeros, minimum=0
-        )
-        self.longest_row = check_positive_int(
-            "longest_row", longest_row, minimum=0
-        )
+        self.num_nonzeros = num_nonzeros
+        self.longest_row = longest_row
+        self.trainable = trainable
 
     @classmethod
     def for_transform(cls, transform, trainable=False):
@@ -61,42 +55,6 @@ class FixedRows(TransformRows):
 
     def read(self, ids, room):
         del room
-        self._check_loaded()
-        num_anchors = self.num_anchors
-        starts = tf.gather(self._offsets.value, ids)
-        lengths = tf.gather(self._offsets.value, ids + 1) - starts
-        places = tf.range(self.longest_row, dtype=starts.dtype)
-        inside = places < lengths[:, None]
-        places = tf.where(inside, starts[:, None] + places, 0)
-        values = self._gather(places, inside)
-        columns = tf.gather(self._columns.value, places)
-        columns = tf.where(inside, tf.cast(columns, tf.int32), num_anchors)
-        return scatter_columns(columns, values, num_anchors)
-
-    def _gather(self, places, inside):
-        stored = tf.convert_to_tensor(self._values.value)
-        if not self.trainable:
-            return tf.gather(stored, places)
-
-        @custom_gradient
-        def gather(stored):
-            def gradient(upstream):
-                # Dense, see `DenseRows.read`.
-                upstream = tf.where(inside, upstream, 0)
-                return tf.math.unsorted_segment_sum(
-                    upstream, places, tf.size(stored)
-                )
-
-            return tf.gather(stored, places), gradient
-
-        return gather(stored)
-
-    def after_step(self, step, amount):
-        del step, amount
-        if self.l1.non_negative:
-            write(self.variable, tf.maximum(self.variable.value, 0))
-
-    def _check_loaded(self):
         # XLA leaves this out.
         tf.debugging.assert_equal(
             self._offsets.value[-1],
@@ -104,6 +62,23 @@ class FixedRows(TransformRows):
             f"Weights such as {self._offsets.path} must be set, or loaded, "
             "first: the configuration alone does not hold the transform.",
         )
+        num_anchors = self.num_anchors
+        starts = tf.gather(self._offsets.value, ids)
+        lengths = tf.gather(self._offsets.value, ids + 1) - starts
+        places = tf.range(self.longest_row, dtype=starts.dtype)
+        inside = places < lengths[:, None]
+        places = tf.where(inside, starts[:, None] + places, 0)
+        stored = tf.convert_to_tensor(self._values.value)
+        read = gather if self.trainable else tf.gather
+        values = read(stored, places)
+        columns = tf.gather(self._columns.value, places)
+        columns = tf.where(inside, tf.cast(columns, tf.int32), num_anchors)
+        return scatter_columns(columns, values, num_anchors)
+
+    def after_step(self, step, amount):
+        del step, amount
+        if self.l1.non_negative:
+            write(self.variable, tf.maximum(self.variable.value, 0))
 
     def project(self, scores, limit):
         del limit

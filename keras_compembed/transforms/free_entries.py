@@ -9,8 +9,11 @@ from keras_compembed.transforms.fixed_rows import scatter_columns
 class FreeEntries:
     """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse."""
 
-    def __init__(self, offsets, columns, num_columns):
-        self.num_columns = num_columns
+    def __init__(self, relations, anchor_ids):
+        offsets, columns = [0], []
+        if relations is not None:
+            offsets, columns = relations.free_entries(anchor_ids)
+        self.num_columns = len(anchor_ids)
         lengths = np.diff(offsets)
         self._longest = int(lengths.max(initial=0))
         rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -18,13 +21,6 @@ class FreeEntries:
         self._starts = np.asarray(offsets[:-1], "int32")
         self._lengths = lengths.astype("int32")
         self._columns = np.asarray(columns, "int32")
-
-    @classmethod
-    def from_relations(cls, relations, anchor_ids):
-        """Entries for an id and an anchor that stands for a related id."""
-        if relations is None:
-            return cls([0], [], len(anchor_ids))
-        return cls(*relations.free_entries(anchor_ids), len(anchor_ids))
 
     def __len__(self):
         return len(self._entries)

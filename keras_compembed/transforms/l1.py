@@ -47,10 +47,9 @@ class L1:
             1 / 1.5 at most. That takes some hundred steps, in which rows must
             have been looked up. `kc.strip` drops the smallest numbers of what
             is still too many. Defaults to `None`.
-
-    Raises:
-        ValueError: if a number is out of range, `threshold` is unknown, or
-            `target_nonzeros` comes with `l1=0`.
+        negative_weight: Number of at least 0. Weight, in the loss, of the mean
+            of `|t_u| . |t_v|` over pairs of ids of a batch that are not
+            related, drawn at random. Defaults to `0.0`.
     """
 
     def __init__(
@@ -59,22 +58,21 @@ class L1:
         non_negative=True,
         threshold="coordinate",
         target_nonzeros=None,
+        negative_weight=0.0,
     ):
         self.l1 = check_positive_number("l1", l1, zero=True)
         self.non_negative = check_boolean("non_negative", non_negative)
         self.threshold = check_choice(
             "threshold", threshold, ("coordinate", "learning_rate")
         )
-        self.target_nonzeros = target_nonzeros
-        if target_nonzeros is not None:
-            self.target_nonzeros = check_positive_int(
-                "target_nonzeros", target_nonzeros
-            )
-            require(
-                self.l1,
-                "`target_nonzeros` must come with a positive `l1`.",
-                l1=l1,
-            )
+        self.target_nonzeros = check_positive_int(
+            "target_nonzeros", target_nonzeros, optional=True
+        )
+        rule = "`target_nonzeros` must come with a positive `l1`."
+        require(target_nonzeros is None or self.l1, rule, l1=l1)
+        self.negative_weight = check_positive_number(
+            "negative_weight", negative_weight, zero=True
+        )
 
     @property
     def by_coordinate(self):
@@ -90,13 +88,17 @@ class L1:
         return l1 * factor
 
     def get_config(self):
-        return {
-            "l1": self.l1,
-            "non_negative": self.non_negative,
-            "threshold": self.threshold,
-            "target_nonzeros": self.target_nonzeros,
-        }
+        return dict(vars(self))
 
     @classmethod
     def from_config(cls, config):
         return cls(**config)
+
+
+def get_l1(identifier, non_negative=True):
+    """A new `L1`, of a number, another one or a serialized form."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if isinstance(identifier, L1):
+        return type(identifier).from_config(identifier.get_config())
+    return L1(identifier, non_negative)

@@ -28,9 +28,9 @@ class LazyRows(TransformRows):
         self.variable = self.add_transform(
             (self.num_rows, self.num_anchors), self.start.table
         )
-        self._make_clock()
+        self._make_clock(self.l1.by_coordinate)
 
-    def _make_clock(self):
+    def _make_clock(self, follows_rows):
         num_rows = self.num_rows
         # float64: learning rate * l1 may be 1e-9 of their sum.
         self._clock = self.add_variable("clock", (), "float64")
@@ -38,20 +38,15 @@ class LazyRows(TransformRows):
         # Thresholds of optimizers that follow coordinates: while a row is not
         # looked up, the mean 1 / divisor of its non-zeros stands for all.
         self._rate = self.add_variable("rate", (num_rows,), "float32")
+        start = "zeros" if self.l1.by_coordinate else "ones"
         self._default_rate = self.add_variable(
-            "default_rate",
-            (),
-            "float32",
-            "zeros" if self.l1.by_coordinate else "ones",
+            "default_rate", (), "float32", start
         )
-        if self._follows_rows:
+        # Whether rows that a step moves are more than settled later.
+        self._follows_rows = follows_rows
+        if follows_rows:
             self._pending = self.add_variable("pending", (num_rows,), "uint8")
         self._touched = {}
-
-    @property
-    def _follows_rows(self):
-        """Whether rows that a step moves are more than settled later."""
-        return self.l1.by_coordinate
 
     def read(self, ids, room):
         rows = read_unique_rows(self.variable, ids, room)
@@ -127,10 +122,10 @@ class LazyRows(TransformRows):
         return tf.where(rates > 0, rates, self._default_rate.value)
 
     def _remember(self, ids):
-        if _is_symbolic(ids):
-            self._touched.setdefault(_replica(), []).append(ids)
-        else:
+        if hasattr(ids, "numpy"):
             self._touched[_replica()] = [None]
+        else:
+            self._touched.setdefault(_replica(), []).append(ids)
 
     def _moved(self, step):
         """Rows that the step moved, as a list of tensors of ids."""
@@ -175,18 +170,16 @@ class LazyRows(TransformRows):
         write_rows(self._rate, ids, rates)
 
     def count(self):
-        ids = tf.range(self.num_rows)
-        rows = tf.convert_to_tensor(self.variable.value)
-        rows = self._shrink(rows, ids, tf.identity(self._clock.value))
+        _, rows, _ = self.whole()
         return tf.math.count_nonzero(rows)
 
     def rows(self, start, stop):
-        ids = tf.range(start, stop)
-        return self._settled_rows(ids).numpy()
+        return self._settled_rows(start, stop).numpy()
 
-    def _settled_rows(self, ids):
+    def _settled_rows(self, start, stop):
+        ids = tf.range(start, stop)
         rows = tf.gather(self.variable.value, ids)
-        return self._shrink(rows, ids, tf.identity(self._clock.value))
+        return self._shrink(rows, ids, self._clock.value)
 
     def load(self, transform):
         self.variable.assign(transform.dense_rows())
@@ -245,7 +238,3 @@ def _is_at_hand(tensor):
     while current is not None and current is not graph:
         current = getattr(current, "outer_graph", None)
     return current is graph
-
-
-def _is_symbolic(tensor):
-    return not hasattr(tensor, "numpy")

@@ -13,14 +13,9 @@ def sparsemax(rows):
     places = tf.range(1, tf.shape(rows)[1] + 1)
     places = tf.cast(places, rows.dtype)
     inside = 1 + places * order > tf.cumsum(order, axis=1)
-    return tf.maximum(rows - _sparsemax_threshold(rows, order, inside), 0)
-
-
-def _sparsemax_threshold(rows, order, inside):
-    smallest = _smallest(order, inside)
-    support = tf.cast(tf.stop_gradient(rows) >= smallest, rows.dtype)
-    size = tf.reduce_sum(support, axis=1, keepdims=True)
-    return (tf.reduce_sum(support * rows, axis=1, keepdims=True) - 1) / size
+    support, size = _support(rows, order, inside)
+    total = tf.reduce_sum(support * rows, axis=1, keepdims=True)
+    return tf.maximum(rows - (total - 1) / size, 0)
 
 
 def entmax(rows):
@@ -32,10 +27,7 @@ def entmax(rows):
     mean = tf.cumsum(order, axis=1) / places
     mean_square = tf.cumsum(tf.square(order), axis=1) / places
     inside = _entmax_threshold(mean, mean_square, places) <= order
-    support = tf.cast(
-        tf.stop_gradient(rows) >= _smallest(order, inside), rows.dtype
-    )
-    size = tf.reduce_sum(support, axis=1, keepdims=True)
+    support, size = _support(rows, order, inside)
     mean = tf.reduce_sum(support * rows, axis=1, keepdims=True) / size
     mean_square = tf.reduce_sum(support * rows * rows, axis=1, keepdims=True)
     threshold = _entmax_threshold(mean, mean_square / size, size)
@@ -50,12 +42,12 @@ def _entmax_threshold(mean, mean_square, size):
     return mean - tf.where(positive, root, 0)
 
 
-def _smallest(order, inside):
-    """The smallest of the numbers in the support, a column."""
-    largest = order[:, :1]
-    return tf.reduce_min(
-        tf.where(inside, order, largest), axis=1, keepdims=True
-    )
+def _support(rows, order, inside):
+    """1 for each number that has a weight, and how many they are."""
+    kept = tf.where(inside, order, order[:, :1])
+    smallest = tf.reduce_min(kept, axis=1, keepdims=True)
+    support = tf.cast(tf.stop_gradient(rows) >= smallest, rows.dtype)
+    return support, tf.reduce_sum(support, axis=1, keepdims=True)
 
 
 ACTIVATIONS = {
@@ -84,10 +76,6 @@ class Mixture:
             Defaults to `1`.
         activation: `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. Defaults
             to `None`: rows of T are the weights.
-
-    Raises:
-        ValueError: if `num_sets` is not a positive integer, or `activation`
-            is unknown.
     """
 
     def __init__(self, num_sets=1, activation=None):
@@ -110,3 +98,12 @@ class Mixture:
     @classmethod
     def from_config(cls, config):
         return cls(**config)
+
+
+def get_mixture(identifier):
+    """A `Mixture` of None, an activation, or a serialized form."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if isinstance(identifier, Mixture):
+        return identifier
+    return Mixture(activation=identifier)

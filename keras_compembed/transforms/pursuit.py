@@ -28,13 +28,6 @@ def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
     return columns, weights, np.cumsum(explained, axis=1)
 
 
-def fit_weights(products, gram, columns, counts):
-    """Least squares for the weights of vectors that are known."""
-    used = np.arange(columns.shape[1]) < counts[:, None]
-    goal = used * np.take_along_axis(products, columns, axis=1)
-    return least_squares(gram, columns, used, goal)
-
-
 def least_squares(gram, columns, used, goal):
     """Weights of the vectors used that have such products."""
     equations = gram[columns[:, :, None], columns[:, None, :]]
@@ -67,14 +60,10 @@ class _Search:
 
     def best(self):
         """Vectors that agree most with what is left, and how much."""
-        left = self._products.copy()
-        weights = self.weights.astype("float32")
-        for place in range(self._done):
-            part = self._gram32[self._columns[:, place]]
-            part *= weights[:, place, None]
-            left -= part
-        agreement = np.abs(left, out=left)
         taken = self._columns[:, : self._done]
+        left = self._products.copy()
+        _subtract(left, self._gram32, taken, self.weights)
+        agreement = np.abs(left, out=left)
         np.put_along_axis(agreement, taken, -np.inf, axis=1)
         best = np.argmax(agreement, axis=1)
         return best, np.take_along_axis(agreement, best[:, None], 1)[:, 0]
@@ -138,7 +127,10 @@ class _NonNegative:
         free = ~self.used[rows] & self.allowed[rows]
         some = free.any(axis=1)
         rows, free, least = rows[some], free[some], least[some]
-        score = self._left(rows)
+        # Fancy indexing copies.
+        score = self.products[rows]
+        columns, weights = self.columns[rows], self.weights[rows]
+        _subtract(score, self.gram32, columns, weights)
         taken, places = np.nonzero(self.used[rows])
         score[taken, self.columns[rows[taken], places]] = -np.inf
         best = np.argmax(score, axis=1)
@@ -187,12 +179,12 @@ class _NonNegative:
             self.used[rows, :width] = used & ~out
             rows = rows[out.any(axis=1)]
 
-    def _left(self, rows):
-        """Products of what is left of rows with all vectors."""
-        left = self.products[rows]
-        all_weights = self.weights[rows].astype("float32")
-        for place in range(all_weights.shape[1]):
-            weights = all_weights[:, place, None]
-            if weights.any():
-                left -= weights * self.gram32[self.columns[rows, place]]
-        return left
+
+def _subtract(left, gram, columns, weights):
+    """Takes products of weighted vectors off those of rows, in place."""
+    for place in range(columns.shape[1]):
+        weight = weights[:, place, None].astype("float32")
+        if weight.any():
+            part = gram[columns[:, place]]
+            part *= weight
+            left -= part

@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-from keras_compembed.utils.validation import check_positive_number
-
 # Random partners of each id of a batch.
 _PARTNERS = 4
 _PRIME, _FACTOR = 2**31 - 1, 1_000_003
@@ -13,9 +11,7 @@ class Separation:
     """Mean of `|t_u| . |t_v|` over random pairs of a batch, not related."""
 
     def __init__(self, negative_weight, relations=None, mask_zero=False):
-        self.negative_weight = check_positive_number(
-            "negative_weight", negative_weight, zero=True
-        )
+        self.negative_weight = negative_weight
         self.relations = relations
         self.mask_zero = mask_zero
 

@@ -6,19 +6,17 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
-from keras_compembed.transforms.pursuit import fit_weights
+from keras_compembed.transforms.pursuit import least_squares
 from keras_compembed.transforms.pursuit import pursue
 from keras_compembed.transforms.pursuit import pursue_non_negative
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
-from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
-from keras_compembed.utils.validation import require
 
 # Numbers of products of rows with anchors at a time.
 _PART = 1 << 18
@@ -37,10 +35,6 @@ def sparse_code(
     """Finds a sparse T such that T times the anchors is close to a table."""
     table = check_fitted_table(table, smallest=0, shards=True, warn=False)
     anchors = check_table(anchors, "anchors", table.shape[1])
-    max_nonzeros = check_positive_int(
-        "max_nonzeros", max_nonzeros, maximum=len(anchors)
-    )
-    non_negative = check_boolean("non_negative", non_negative)
     budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
     return _code(table, anchors, budget, non_negative)[0]
 
@@ -51,7 +45,6 @@ def learn_dictionary(
     max_nonzeros,
     non_negative=True,
     iterations=10,
-    initial=None,
     sample_weight=None,
     seed=None,
     verbose=1,
@@ -59,30 +52,32 @@ def learn_dictionary(
 ):
     """Learns anchors and a sparse T whose product is close to a table."""
     table = check_fitted_table(table, shards=True)
-    num_anchors = check_positive_int("num_anchors", num_anchors)
     check_num_anchors(num_anchors, len(table))
-    max_nonzeros = check_positive_int(
-        "max_nonzeros", max_nonzeros, maximum=num_anchors
-    )
-    iterations = check_positive_int("iterations", iterations, minimum=0)
-    non_negative = check_boolean("non_negative", non_negative)
     budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
-    seed = check_seed(seed)
-    if initial is None:
-        rng = np.random.default_rng(seed)
-        rows = rng.choice(len(table), num_anchors, replace=False)
-        anchors = _of_length_1(table[rows])
-    else:
-        anchors = check_table(initial, "initial", table.shape[1])
-        require(
-            len(anchors) == num_anchors,
-            f"`initial` must have num_anchors={num_anchors} rows.",
-            shape=anchors.shape,
-        )
-        anchors = anchors.astype("float32")
-    fit = _Fit(table, budget, non_negative, anchors)
-    fit.run(iterations, verbose)
-    return fit.transform, fit.anchors
+    iterations = check_positive_int("iterations", iterations, minimum=0)
+    rng = np.random.default_rng(check_seed(seed))
+    rows = rng.choice(len(table), num_anchors, replace=False)
+    anchors = _of_length_1(table[rows])
+    bar = keras.utils.Progbar(
+        iterations + 1, verbose=verbose, stateful_metrics=["loss"]
+    )
+    lowest = best = None
+    try:
+        for done in range(iterations + 1):
+            transform, squares = _code(table, anchors, budget, non_negative)
+            squares *= budget.weight
+            loss = float(squares.mean(dtype="float64"))
+            if best is None or loss < lowest:
+                lowest, best = loss, (transform, anchors)
+            if done < iterations:
+                anchors = _fit_anchors(table, transform, anchors, budget.weight)
+                _replace_unused(table, transform, squares, anchors)
+            bar.update(done + 1, [("loss", loss)])
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        print("\nInterrupted: the best anchors so far are kept.")
+    return best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +85,8 @@ class _Budget:
     """How many non-zeros there may be."""
 
     of_row: int
-    total: int | None = None
-    weight: np.ndarray | None = None
+    total: int | None
+    weight: np.ndarray
 
     def gains(self, explained, start):
         """What each number of rows from `start` on is worth."""
@@ -99,12 +94,7 @@ class _Budget:
         # A number counts no more than those before it, without which it
         # cannot be had.
         gains = np.minimum.accumulate(gains, axis=1)
-        return gains * self.weights(start, len(gains))[:, None]
-
-    def weights(self, start, rows):
-        if self.weight is None:
-            return np.ones(rows, "float32")
-        return self.weight[start : start + rows].astype("float32")
+        return gains * self.weight[start : start + len(gains), None]
 
     def share(self, explained):
         """Non-zeros of each row, where they lower the distance most."""
@@ -117,53 +107,11 @@ class _Budget:
 
 
 def _budget(table, max_nonzeros, total_nonzeros, sample_weight):
-    if total_nonzeros is not None:
-        check_positive_int("total_nonzeros", total_nonzeros)
+    check_positive_int("total_nonzeros", total_nonzeros, optional=True)
     weight = check_sample_weight(sample_weight, len(table))
+    if weight is None:
+        weight = np.ones(len(table), "float32")
     return _Budget(max_nonzeros, total_nonzeros, weight)
-
-
-class _Fit:
-    """Anchors and T in turn."""
-
-    def __init__(self, table, budget, non_negative, anchors):
-        self._table, self._weight = table, budget.weight
-        self._budget, self._non_negative = budget, non_negative
-        self._next, self._loss = anchors, None
-        self.transform = self.anchors = None
-
-    def run(self, iterations, verbose):
-        bar = keras.utils.Progbar(
-            iterations + 1, verbose=verbose, stateful_metrics=["loss"]
-        )
-        try:
-            for done in range(iterations + 1):
-                loss = self._step(is_last=done == iterations)
-                bar.update(done + 1, [("loss", loss)])
-        except KeyboardInterrupt:
-            if self.transform is None:
-                raise
-            print("\nInterrupted: the best anchors so far are kept.")
-
-    def _step(self, is_last):
-        """The loss of the anchors; then fits them to T, but for the last."""
-        anchors = self._next
-        transform, squares = _code(
-            self._table, anchors, self._budget, self._non_negative
-        )
-        if self._weight is not None:
-            squares = squares * self._weight
-        loss = float(squares.mean(dtype="float64"))
-        if self.transform is None or loss < self._loss:
-            self._loss, self.transform, self.anchors = loss, transform, anchors
-        if not is_last:
-            anchors = _fit_anchors(
-                self._table, transform, anchors, self._weight
-            )
-            self._next = _replace_unused(
-                self._table, transform, squares, anchors
-            )
-        return loss
 
 
 def _code(table, anchors, budget, non_negative):
@@ -175,13 +123,15 @@ def _code(table, anchors, budget, non_negative):
         limits = budget.share(explained)
     columns, values, in_row, squares = [], [], [], []
     for start, chunk in float_chunks(table, units.rows_at_a_time):
-        if limits is None:
-            found, weights, _ = units.pursue(chunk, budget.of_row)
+        most, width = None, budget.of_row
+        if limits is not None:
+            most = limits[start : start + len(chunk)]
+            width = max(1, most.max())
+        if known is None:
+            found, weights, _ = units.pursue(chunk, width, most)
         else:
-            part = slice(start, start + len(chunk))
-            width = max(1, limits[part].max())
-            found = None if known is None else known[part, :width]
-            found, weights = units.limited(chunk, limits[part], width, found)
+            found = known[start : start + len(chunk), :width]
+            weights = units.fit(chunk, found, most)
         order = np.argsort(found, axis=1)
         found = np.take_along_axis(found, order, 1)
         weights = np.take_along_axis(weights, order, 1)
@@ -211,7 +161,7 @@ def _explained(table, units, budget):
         # Numbers of one row are worth less and less: what is below the best
         # `total` of other rows needs no more.
         if not units.non_negative and len(best) == budget.total:
-            weights = budget.weights(start, len(chunk))
+            weights = budget.weight[start : start + len(chunk)]
             with np.errstate(divide="ignore", invalid="ignore"):
                 least = np.where(weights > 0, best.min() / weights, np.inf)
         found, _, part = units.pursue(chunk, budget.of_row, least=least)
@@ -257,28 +207,25 @@ class _Units:
             found, weights, explained = pursue(*arguments, least)
         return found, self._of_anchors(found, weights), explained
 
-    def limited(self, rows, limits, width, known=None):
-        """Anchors of each row and their weights."""
-        if known is None:
-            return self.pursue(rows, width, limits)[:2]
-        products = rows @ self._units
-        weights = fit_weights(products, self._gram, known, limits)
-        return known, self._of_anchors(known, weights)
+    def fit(self, rows, known, counts):
+        """Weights of the first anchors of those known for each row."""
+        used = np.arange(known.shape[1]) < counts[:, None]
+        goal = used * np.take_along_axis(rows @ self._units, known, axis=1)
+        weights = least_squares(self._gram, known, used, goal)
+        return self._of_anchors(known, weights)
 
     def _of_anchors(self, found, weights):
         return (weights / self._lengths[found]).astype("float32")
 
 
-def _fit_anchors(table, transform, anchors, sample_weight=None):
+def _fit_anchors(table, transform, anchors, weight):
     """Least squares for the anchors, from where they were."""
     gram = np.zeros((len(anchors), len(anchors)))
     products = np.zeros(anchors.shape)
     rows = max(1, _PART // max(anchors.shape))
     for start, chunk in float_chunks(table, rows):
         part = transform.dense_rows(start, start + rows)
-        weighted = part
-        if sample_weight is not None:
-            weighted = part * sample_weight[start : start + len(part), None]
+        weighted = part * weight[start : start + len(part), None]
         gram += weighted.T @ part
         products += weighted.T @ chunk
     ridge = _RIDGE * max(np.trace(gram) / len(gram), np.finfo("float32").tiny)
@@ -294,7 +241,6 @@ def _replace_unused(table, transform, squares, anchors):
     if len(unused):
         furthest = np.argsort(-squares, kind="stable")[: len(unused)]
         anchors[unused] = _of_length_1(table[np.sort(furthest)])
-    return anchors
 
 
 def _of_length_1(rows):

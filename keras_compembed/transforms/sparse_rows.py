@@ -31,31 +31,28 @@ class SparseRows(LazyRows):
     and nothing of its past is left in the optimizer. The step in which it
     grows does not shrink it.
 
-    Where several look-ups precede a step, the first that reads a row decides.
+    Where several look-ups or batches precede a step, the first that reads a
+    row decides.
 
     Example:
 
     >>> layer = kc.ANTEmbedding(
-    ...     1000, 64, num_anchors=50, storage=SparseRows(max_nonzeros=8)
+    ...     1000, 64, num_anchors=50, transform=SparseRows(max_nonzeros=8)
     ... )
     >>> layer.build()
     >>> layer.transform.shape
     TensorShape([1000, 8])
 
     Args:
-        max_nonzeros: Optional integer, the room in each row. Defaults to
-            `min(16, num_anchors)`.
-
-    Raises:
-        ValueError: if `max_nonzeros` is not a positive integer; by
-            `set_shape`, if it is more than `num_anchors`.
+        max_nonzeros: Optional integer up to `num_anchors`, the room in each
+            row. Defaults to `min(16, num_anchors)`.
     """
 
     def __init__(self, max_nonzeros=None):
         super().__init__()
-        self.max_nonzeros = max_nonzeros
-        if max_nonzeros is not None:
-            self.max_nonzeros = check_positive_int("max_nonzeros", max_nonzeros)
+        self.max_nonzeros = check_positive_int(
+            "max_nonzeros", max_nonzeros, optional=True
+        )
 
     def set_shape(self, num_rows, num_anchors):
         if self.max_nonzeros is None:
@@ -80,11 +77,7 @@ class SparseRows(LazyRows):
         self.loss_scale = keras.Variable(
             "ones", (), dtype="float32", trainable=False, autocast=False
         )
-        self._make_clock()
-
-    @property
-    def _follows_rows(self):
-        return True
+        self._make_clock(follows_rows=True)
 
     def read(self, ids, room):
         columns = gather_rows(self.columns, ids)
@@ -102,9 +95,6 @@ class SparseRows(LazyRows):
 
         rows = read_unique_rows(self.variable, ids, room)
         return self._settling(rows, ids, use)
-
-    def whole(self):
-        raise ValueError("`softmax_rows` must be None with sparse rows.")
 
     def _grow(self, ids, upstream, least):
         """Gives free places new columns; returns the gradient of places."""
@@ -161,17 +151,15 @@ class SparseRows(LazyRows):
         return grown if free is None else free | grown
 
     def rows(self, start, stop):
-        ids = tf.range(start, stop)
-        columns = gather_rows(self.columns, ids).numpy()
-        values = self._settled_rows(ids).numpy()
-        shape = stop - start, self.num_anchors
-        dense = np.zeros(shape, values.dtype)
+        columns = gather_rows(self.columns, tf.range(start, stop)).numpy()
+        values = super().rows(start, stop)
+        dense = np.zeros((len(values), self.num_anchors), values.dtype)
         np.put_along_axis(dense, columns, values, axis=1)
         return dense
 
     def settle(self):
-        parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
-        rows = np.concatenate(parts)
+        rows = [self._settled_rows(*part) for part in self.chunks()]
+        rows = np.concatenate(rows)
         freed = (rows == 0) & (self.variable.numpy() != 0)
         freed &= self._pending.numpy()[:, None] == 0
         self._grown.assign(freed | (self._grown.numpy() > 0))
@@ -179,22 +167,22 @@ class SparseRows(LazyRows):
         self._reset()
 
     def load(self, transform):
-        lengths = transform.row_lengths
-        capacity = self.max_nonzeros
+        longest = int(transform.row_lengths.max(initial=0))
         require(
-            lengths.max(initial=0) <= capacity,
+            longest <= self.max_nonzeros,
             "`max_nonzeros` must be at least the most non-zeros of a row.",
-            max_nonzeros=capacity,
-            of_a_row=int(lengths.max(initial=0)),
+            max_nonzeros=self.max_nonzeros,
+            of_a_row=longest,
         )
-        inside = np.arange(capacity) < lengths[:, None]
-        values = np.zeros(inside.shape, transform.values.dtype)
-        values[inside] = transform.values
-        columns = np.zeros(inside.shape, "int32")
-        columns[inside] = transform.columns
-        self._fill(columns, inside)
-        self.variable.assign(values)
-        self.columns.assign(columns)
+        columns, values = [], []
+        for part in self.chunks():
+            dense = transform.dense_rows(*part)
+            # Free places get columns that the row lacks.
+            order = np.argsort(dense == 0, axis=1, kind="stable")
+            columns.append(order[:, : self.max_nonzeros].astype("int32"))
+            values.append(np.take_along_axis(dense, columns[-1], axis=1))
+        self.variable.assign(np.concatenate(values))
+        self.columns.assign(np.concatenate(columns))
         self._reset()
 
     def state(self):
@@ -228,28 +216,11 @@ class SparseRows(LazyRows):
             return
         columns = np.asarray(state["places"]).astype("int32")
         values = [
-            np.take_along_axis(
-                self.rows(start, stop), columns[start:stop], axis=1
-            )
-            for start, stop in self.chunks()
+            np.take_along_axis(self.rows(*part), columns[slice(*part)], axis=1)
+            for part in self.chunks()
         ]
         self.variable.assign(np.concatenate(values))
         self.columns.assign(columns)
 
     def get_config(self):
         return {"max_nonzeros": self.max_nonzeros}
-
-    def _fill(self, columns, inside):
-        """Gives places without a number columns that the row lacks."""
-        num_anchors = self.num_anchors
-        capacity = columns.shape[1]
-        for start, stop in self.chunks():
-            taken = np.zeros((stop - start, num_anchors), bool)
-            rows, places = np.nonzero(inside[start:stop])
-            taken[rows, columns[start:stop][rows, places]] = True
-            # Those not taken come first.
-            order = np.argsort(taken, axis=1, kind="stable")[:, :capacity]
-            part, known = columns[start:stop], inside[start:stop]
-            rank = np.cumsum(~known, axis=1) - 1
-            spare = np.take_along_axis(order, np.maximum(rank, 0), axis=1)
-            part[~known] = spare[~known]

@@ -62,13 +62,9 @@ class SparseTransform:
 
     def append(self, other):
         """The same with the rows of another one below."""
+        below = self.offsets[-1] + other.offsets[1:].astype("int64")
         return SparseTransform(
-            np.concatenate(
-                [
-                    self.offsets.astype("int64"),
-                    self.offsets[-1] + other.offsets[1:].astype("int64"),
-                ]
-            ),
+            np.concatenate([self.offsets, below]),
             np.concatenate([self.columns, other.columns]),
             np.concatenate([self.values, other.values]),
             self.num_columns,
@@ -89,19 +85,16 @@ class SparseTransform:
         lengths = self.row_lengths
         room = np.cumsum(max_nonzeros - lengths)
         added = np.diff(np.minimum(room, nnz - self.nnz), prepend=0)
-        rows = np.flatnonzero(added)
-        columns, values = [self.columns], [self.values]
-        of_rows = [np.repeat(np.arange(self.num_rows), lengths)]
-        for row in rows:
+        columns = [self.columns]
+        for row in np.flatnonzero(added):
             taken = self.columns[self.offsets[row] : self.offsets[row + 1]]
             free = np.setdiff1d(np.arange(self.num_columns), taken)
             columns.append(free[: added[row]].astype(self.columns.dtype))
-            values.append(np.zeros(added[row], self.values.dtype))
-            of_rows.append(np.full(added[row], row))
-        columns, values, of_rows = map(
-            np.concatenate, (columns, values, of_rows)
-        )
-        order = np.lexsort((columns, of_rows))
+        columns = np.concatenate(columns)
+        values = np.pad(self.values, (0, added.sum()))
+        rows = np.tile(np.arange(self.num_rows), 2)
+        rows = np.repeat(rows, np.concatenate([lengths, added]))
+        order = np.lexsort((columns, rows))
         return SparseTransform(
             np.concatenate([[0], np.cumsum(lengths + added)]),
             columns[order],

@@ -22,7 +22,6 @@ class TransformRows:
 
     def __init__(self):
         self.variable = None
-        self.variables = []
         self.loss_scale = None
         self.num_rows = self.num_anchors = None
 
@@ -51,15 +50,13 @@ class TransformRows:
         self, name, shape, dtype, initializer="zeros", trainable=False
     ):
         """A variable, by default one that the optimizer does not move."""
-        variable = self._make_weight(
-            name=name,
+        return self._make_weight(
+            name,
             shape=shape,
             dtype=dtype,
             initializer=initializer,
             trainable=trainable,
         )
-        self.variables.append(variable)
-        return variable
 
     def settle(self):
         """Does now what was put off."""
@@ -122,3 +119,19 @@ class TransformRows:
     @classmethod
     def from_config(cls, config):
         return cls(**config)
+
+
+def gather(stored, places):
+    """`tf.gather` with a dense gradient."""
+    # Keras's optimizers take rows of several look-ups in one step apart.
+
+    @custom_gradient
+    def read(stored):
+        def gradient(upstream):
+            return tf.math.unsorted_segment_sum(
+                upstream, places, stored.shape[0]
+            )
+
+        return tf.gather(stored, places), gradient
+
+    return read(stored)

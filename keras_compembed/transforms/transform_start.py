@@ -1,8 +1,8 @@
 """Initial numbers of a transform."""
 
+import functools
 import random
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,13 +14,10 @@ _START_VALUE = 0.1
 class TransformStart:
     """Initializers of T: of all of it, or of numbers and their columns."""
 
-    def __init__(
-        self, anchor_ids, non_negative=True, initializer=None, seed=None
-    ):
-        self.anchor_ids = np.asarray(anchor_ids)
+    def __init__(self, anchor_ids, non_negative=True, initializer=None):
+        self.anchor_ids = anchor_ids
         self.non_negative = non_negative
-        self.initializer = keras.initializers.get(initializer)
-        self.seed = seed
+        self.initializer = initializer
 
     def table(self, shape, dtype=None):
         """All of T, dense."""
@@ -44,7 +41,7 @@ class TransformStart:
 
     def values(self, shape, dtype=None):
         """The numbers in places of rows, `(rows, places)`."""
-        rng = np.random.default_rng(self._drawn_seed() + 1)
+        rng = np.random.default_rng(self._seed + 1)
         low = 0 if self.non_negative else -_START_VALUE
         values = rng.uniform(low, _START_VALUE, shape)
         values[:, _START_NONZEROS:] = 0
@@ -57,7 +54,7 @@ class TransformStart:
         """The columns of the places of `values`, different ones in a row."""
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
-        rng = np.random.default_rng(self._drawn_seed())
+        rng = np.random.default_rng(self._seed)
         first = rng.integers(num_anchors, size=(num_rows, 1))
         rows, columns = one_hot_rows(self.anchor_ids)
         first[rows, 0] = columns
@@ -65,11 +62,10 @@ class TransformStart:
         columns = (first + stride * np.arange(places)) % num_anchors
         return columns.astype(dtype)
 
-    def _drawn_seed(self):
-        # One for values and columns alike.
-        if self.seed is None:
-            self.seed = random.getrandbits(31)
-        return self.seed
+    @functools.cached_property
+    def _seed(self):
+        """One for values and columns alike."""
+        return random.getrandbits(31)
 
 
 def one_hot_rows(anchor_ids):

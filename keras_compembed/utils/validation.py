@@ -30,8 +30,10 @@ def require(condition, rule, **received):
         raise ValueError(f"{rule} Received: {values}.")
 
 
-def check_positive_int(name, value, minimum=1, maximum=None):
+def check_positive_int(name, value, minimum=1, maximum=None, optional=False):
     """Returns `value` as an `int`, or raises if it is out of range."""
+    if optional and value is None:
+        return None
     if maximum is not None:
         rule = f"an integer from {minimum} to {maximum}"
     elif minimum == 1:

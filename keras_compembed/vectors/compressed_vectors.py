@@ -8,8 +8,13 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
+from keras_compembed.layers.ant_embedding import ANTEmbedding
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
+from keras_compembed.stores import KINDS
 from keras_compembed.utils.byte_counts import number_of_bytes
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import replacing
@@ -23,15 +28,17 @@ from keras_compembed.vectors import vectors_file
 from keras_compembed.vectors.method_search import MethodSearch
 from keras_compembed.vectors.method_search import raise_too_small
 from keras_compembed.vectors.nearest_rows import NearestRows
-from keras_compembed.vectors.stored_anchors import StoredAnchors
-from keras_compembed.vectors.stored_codes import StoredCodes
-from keras_compembed.vectors.stored_integers import StoredIntegers
 from keras_compembed.vectors.subwords import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
 from keras_compembed.vectors.word_vectors import describe_size
 
-_KINDS = (StoredCodes, StoredIntegers, StoredAnchors)
+# Layers of what files hold; of other kinds, a `LookupLayer`.
+_LAYERS = {
+    "codes": CodeEmbedding,
+    "rounded": QuantizedEmbedding,
+    "weights": ANTEmbedding,
+}
 _MASK, _UNKNOWN = "", "[UNK]"
 # What ends words in files of word2vec.
 _WHITE = set(" \t\n\r\v\f")
@@ -72,9 +79,7 @@ class CompressedVectors:
         vector_size: Integer, numbers of a vector.
 
     Raises:
-        TypeError: if the layer is of another class, or a word is no string.
-        ValueError: if words are not different or not one for each id, or
-            codes have a composition of your own.
+        ValueError: if codes have a composition of your own.
     """
 
     def __init__(self, words, layer):
@@ -89,8 +94,9 @@ class CompressedVectors:
 
     def _set(self, words, stored, ngrams=None):
         """Takes rows of words, and behind them those of n-grams."""
-        self.index_to_key = words
+        self.index_to_key = self.words = words
         self.key_to_index = dict(zip(words, range(len(words)), strict=True))
+        self.vector_size = stored.shape[1]
         self._ngrams = ngrams
         self._all_rows = self._stored = stored
         if ngrams is not None:
@@ -134,7 +140,6 @@ class CompressedVectors:
             A `CompressedVectors`.
 
         Raises:
-            TypeError: if `vectors` or `method` is none.
             ValueError: if `max_bytes` is less than the smallest file takes,
                 or the largest number is not from 1e-12 to 1e12 (or 0).
         """
@@ -144,8 +149,7 @@ class CompressedVectors:
                 f"Received: {type(vectors).__name__}."
             )
         if method is not None:
-            rows = check_method("method", method).rows
-            if not any(issubclass(rows, kind.layer) for kind in _KINDS):
+            if check_method("method", method).rows not in _LAYERS.values():
                 raise TypeError(
                     "`method` must be `Codes`, `Rounded` or `Anchors`. "
                     f"Received: {method.name}, a {type(method).__name__}."
@@ -168,7 +172,7 @@ class CompressedVectors:
         def count(method):
             # Files of rows that learned nothing are as large.
             fit = method.start()
-            layer = method.new_layer(method.rows, fit, *table.shape)
+            layer = method.new_layer(fit, *table.shape)
             return len(vectors_file.to_bytes(*packed, _stored_rows(layer)))
 
         if method is None and max_bytes is not None:
@@ -200,11 +204,10 @@ class CompressedVectors:
             path: String or path-like, an `.npz` file.
 
         Raises:
-            FileNotFoundError: if there is no such file.
             ValueError: if it is another file, damaged, or of a later version.
         """
         small = cls.__new__(cls)
-        small._set(*vectors_file.read(path, {x.kind: x for x in _KINDS}))
+        small._set(*vectors_file.read(path))
         return small
 
     def save(self, path, overwrite=False):
@@ -213,10 +216,6 @@ class CompressedVectors:
         Args:
             path: String or path-like that ends in `.npz`.
             overwrite: Boolean. Whether it may exist. Defaults to `False`.
-
-        Raises:
-            FileExistsError: if it does.
-            ValueError: if `path` does not end so.
         """
         path = os.fsdecode(path)
         require(path.endswith(".npz"), "`path` must end in '.npz'.", path=path)
@@ -268,14 +267,6 @@ class CompressedVectors:
         size = describe_size(len(self), self._ngrams, self.vector_size)
         return f"<CompressedVectors of {size} as {self.method}>"
 
-    @property
-    def vector_size(self):
-        return self._stored.shape[1]
-
-    @property
-    def words(self):
-        return self.index_to_key
-
     def __getitem__(self, words):
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
@@ -294,18 +285,17 @@ class CompressedVectors:
     def _read(self, words):
         """Vectors `(words, columns)` of a list of words."""
         rows = np.array([self._find(word) for word in words], "int64")
-        vectors = np.empty((len(words), self.vector_size), "float32")
-        vectors[rows >= 0] = self._stored.read(rows[rows >= 0])
-        places = np.flatnonzero(rows < 0)
-        unknown = [words[place] for place in places]
+        unknown = [words[place] for place in np.flatnonzero(rows < 0)]
         for word in unknown:
             if self._ngrams is None or not isinstance(word, str):
                 raise self._unknown(word)
+        vectors = np.empty((len(words), self.vector_size), "float32")
+        vectors[rows >= 0] = self._stored.read(rows[rows >= 0])
         if unknown:
             means, counts = self._ngrams.means(unknown, self._letters.read)
             if not counts.all():
                 raise self._unknown(unknown[int(np.argmin(counts))])
-            vectors[places] = means
+            vectors[rows < 0] = means
         return vectors
 
     def _find(self, word):
@@ -362,7 +352,6 @@ class CompressedVectors:
 
         Raises:
             KeyError: if a word has no vector.
-            ValueError: if there is no word, or an array has another shape.
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
         items = [(item, 1) for item in _as_list(positive)]
@@ -394,9 +383,7 @@ class CompressedVectors:
 
         Args:
             queries: List of words, or float array `(queries, columns)`.
-            topn: Integer, words to return for each. Defaults to `10`.
-            restrict_vocab: Optional integer, how many of the first words are
-                looked at. Defaults to `None`: all.
+            topn, restrict_vocab: Same as in `most_similar`.
 
         Returns:
             List with a list of pairs of a word and its cosine, best first, for
@@ -404,8 +391,6 @@ class CompressedVectors:
 
         Raises:
             KeyError: if a word has no vector.
-            TypeError: if `queries` is a single word, or words among arrays.
-            ValueError: if an array has another shape, or is not finite.
 
         Example:
 
@@ -489,7 +474,6 @@ class CompressedVectors:
             overwrite: Boolean. Whether it may exist. Defaults to `False`.
 
         Raises:
-            FileExistsError: if it does.
             ValueError: if a word is empty or has a space, tab or line end,
                 which ends words in such files.
         """
@@ -507,7 +491,11 @@ class CompressedVectors:
             for part in self._stored.parts():
                 for vector in part:
                     word = next(words).encode("utf-8", "surrogatepass")
-                    file.write(word + b" " + _as_bytes(vector, binary) + b"\n")
+                    row = vector.astype("<f4").tobytes()
+                    if not binary:
+                        # The fewest digits that give the same float32.
+                        row = " ".join(vector.astype(str)).encode()
+                    file.write(word + b" " + row + b"\n")
 
     def to_layers(self, mask_zero=False, unknown=None, **kwargs):
         """Keras layers from strings to these vectors.
@@ -558,16 +546,19 @@ class CompressedVectors:
                 "`StringLookup`.",
                 **{f"word {row}": word},
             )
+        stored, row = self._stored, self._find(unknown)
         if unknown is None:
-            stored, row = self._stored.with_mean()
-        else:
-            stored, row = self._stored, self._find(unknown)
-            if row < 0:
-                raise self._unknown(unknown)
+            stored, row = stored.with_mean()
+        elif row < 0:
+            raise self._unknown(unknown)
         # What padding gives makes no difference.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
-        rows = stored.take(stored.rows, np.array(order))
-        layer = stored.with_rows(rows).make_layer(mask_zero=mask_zero, **kwargs)
+        stored = stored.with_rows(stored.take(np.array(order)))
+        store = stored.make_store()
+        config = {**store.get_config(), "mask_zero": mask_zero, **kwargs}
+        layer = _LAYERS[stored.kind].from_config(config)
+        layer.build()
+        layer.store.load(stored)
         token = _UNKNOWN
         while token in self.key_to_index:
             token += "_"
@@ -580,14 +571,13 @@ class CompressedVectors:
 
 
 def _stored_rows(layer):
-    for kind in _KINDS:
-        if isinstance(layer, kind.layer):
-            require(layer.built, "`layer` must be built.", layer=layer.name)
-            return kind.of(layer)
-    raise TypeError(
-        "Vectors are stored as `CodeEmbedding`, `QuantizedEmbedding` or "
-        f"`ANTEmbedding` store them. Received: {type(layer).__name__}."
-    )
+    if not isinstance(layer, LookupLayer) or layer.store.kind not in KINDS:
+        raise TypeError(
+            "Vectors are stored as `CodeEmbedding`, `QuantizedEmbedding` or "
+            f"`ANTEmbedding` store them. Received: {type(layer).__name__}."
+        )
+    require(layer.built, "`layer` must be built.", layer=layer.name)
+    return layer.store.arrays().small()
 
 
 def _with_weights_of_ngrams(sample_weight, words, ngrams):
@@ -621,10 +611,3 @@ def _units(vectors):
     vectors = np.asarray(vectors, "float64")
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
-
-
-def _as_bytes(vector, binary):
-    if binary:
-        return vector.astype("<f4").tobytes()
-    # The fewest digits that give the same float32.
-    return " ".join(vector.astype(str)).encode()

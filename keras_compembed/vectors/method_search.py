@@ -56,14 +56,11 @@ class MethodSearch:
                         break
                     self._measure(choice, stop)
             except KeyboardInterrupt:
-                measured = [
-                    x
-                    for x in self._choices
-                    if self._errors.known(x) is not None and self._fits(x)
-                ]
+                known = self._errors.known
+                measured = [x for x in self._choices if known(x) is not None]
                 if not measured:
                     raise
-                choice = min(measured, key=self._errors.known)
+                choice = min(measured, key=known)
         return choice.method
 
     def _fits(self, choice):

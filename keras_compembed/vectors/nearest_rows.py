@@ -38,8 +38,7 @@ class NearestRows:
         found, start = [], 0
         for rows in self._stored.parts(num_rows):
             end = start + len(rows)
-            lengths = self._lengths[start:end, None]
-            scores = queries @ (rows / lengths).T
+            scores = queries @ (rows / self._lengths[start:end, None]).T
             here = (own >= start) & (own < end)
             scores[here, own[here] - start] = -np.inf
             places, values = _best(scores, topn)

@@ -1,7 +1,5 @@
 """The character n-grams of words, and the rows of their vectors."""
 
-import dataclasses
-
 import numpy as np
 
 from keras_compembed.utils.validation import check_positive_int
@@ -13,33 +11,26 @@ _BLOCK_WORDS = 1 << 10
 _MOST_BUCKETS = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class NgramBuckets:
     """Finds the rows of a word's n-grams, as fastText does."""
 
-    min_n: int
-    max_n: int
-    bucket: int
-    kept: np.ndarray | None = None
-
-    def __post_init__(self):
-        check_positive_int("min_n", self.min_n)
-        check_positive_int("max_n", self.max_n, self.min_n)
-        check_positive_int("bucket", self.bucket, maximum=_MOST_BUCKETS)
-        if self.kept is not None:
-            kept = np.asarray(self.kept)
+    def __init__(self, min_n, max_n, bucket, kept=None):
+        self.min_n = check_positive_int("min_n", min_n)
+        self.max_n = check_positive_int("max_n", max_n, self.min_n)
+        self.bucket = check_positive_int("bucket", bucket, 1, _MOST_BUCKETS)
+        self.kept = None
+        if kept is not None:
+            kept = np.asarray(kept)
             require(
                 kept.ndim == 1
                 and kept.dtype.kind in "iu"
                 and kept.size
-                and (
-                    np.diff(np.r_[-1, kept, self.bucket].astype(int)) > 0
-                ).all(),
-                f"`kept` must be integers from 0 to {self.bucket - 1} in "
-                "rising order.",
+                and (np.diff(np.r_[-1, kept, bucket].astype(int)) > 0).all(),
+                f"`kept` must be integers from 0 to {bucket - 1} in rising "
+                "order.",
                 kept=kept,
             )
-            object.__setattr__(self, "kept", kept.astype("int64"))
+            self.kept = kept.astype("int64")
 
     def __len__(self):
         return self.bucket if self.kept is None else len(self.kept)
@@ -90,7 +81,7 @@ class NgramBuckets:
         order = np.argsort(-uses[used], kind="stable")
         used = np.sort(used[order[:most]])
         kept = used if self.kept is None else self.kept[used]
-        return dataclasses.replace(self, kept=kept)
+        return NgramBuckets(self.min_n, self.max_n, self.bucket, kept)
 
     def weights(self, words, sample_weight):
         """How much rows count, if words of them do."""

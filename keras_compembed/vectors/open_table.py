@@ -32,10 +32,6 @@ def open_table(path, tensor=None):
 
     Returns:
         A `numpy.memmap`.
-
-    Raises:
-        ValueError: if the file holds no table of real numbers, or `tensor`
-            names none.
     """
     path = os.fspath(path)
     with naming(path, "a table"):

@@ -112,15 +112,11 @@ may run any program when opened, so they are read only if named |
 
     Returns:
         A `keras_compembed.vectors.WordVectors` of float32 vectors.
-
-    Raises:
-        ValueError: if the file is of no known format or breaks its rules.
     """
     path = os.fspath(path)
     if format is not None:
         check_choice("format", format, list(READERS))
-    if limit is not None:
-        limit = check_positive_int("limit", limit)
+    limit = check_positive_int("limit", limit, optional=True)
     if not isinstance(subwords, bool):
         subwords = check_positive_int("subwords", subwords)
     check_choice(

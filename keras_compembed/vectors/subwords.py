@@ -35,10 +35,6 @@ class Subwords:
         kept: Optional array of the buckets that `vectors` has rows of, in
             rising order. Defaults to all. N-grams of other buckets are left
             out of means.
-
-    Raises:
-        ValueError: if a number is out of range, or there is not a row for each
-            bucket that is kept.
     """
 
     min_n: int
@@ -66,10 +62,6 @@ class Subwords:
         return len(self.vectors)
 
     def vectors_of(self, words):
-        """Means `(words, columns)` of the vectors of n-grams.
-
-        Args:
-            words: List of strings. A word without n-grams gets zeros.
-        """
+        """Means `(words, columns)` for a list of words; 0 without n-grams."""
         means, _ = self.ngrams.means(words, self.vectors.__getitem__)
         return means

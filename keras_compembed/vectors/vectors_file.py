@@ -7,9 +7,10 @@ import zipfile
 
 import numpy as np
 
+from keras_compembed.stores import KINDS
+from keras_compembed.stores.small_floats import SmallFloats
 from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.ngram_buckets import NgramBuckets
-from keras_compembed.vectors.small_floats import SmallFloats
 
 FORMAT = "keras_compembed vectors"
 # The second has rows of n-grams; files without them have the first.
@@ -111,15 +112,15 @@ def to_bytes(header, arrays, stored):
     return file.getvalue()
 
 
-def read(path, kinds):
-    """Words, `StoredRows`, and `NgramBuckets` or None, of a file."""
+def read(path):
+    """Words, `RowArrays`, and `NgramBuckets` or None, of a file."""
     with open(path, "rb") as file:
         data = file.read()
     with naming(path, "`keras_compembed.vectors.CompressedVectors`"):
-        return _read(data, kinds)
+        return _read(data)
 
 
-def _read(data, kinds):
+def _read(data):
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         entries = file.zip.infolist()
         # So its arrays are no larger than the file.
@@ -141,7 +142,7 @@ def _read(data, kinds):
     ngrams = _unpack_ngrams(
         header.pop("subwords", None), arrays.pop("buckets", None)
     )
-    kind = kinds[header["kind"]]
+    kind = KINDS[header["kind"]]
     names = ("format", "version", "kind", "rows", "separator")
     settings = {x: y for x, y in header.items() if x not in names}
     rows, shared, scales = (
@@ -151,7 +152,7 @@ def _read(data, kinds):
     shared = {x: SmallFloats(y, scales[x]) for x, y in shared.items()}
     count = len(words) + (0 if ngrams is None else len(ngrams))
     kind.check(settings, rows, shared, count)
-    return words, kind(settings, rows, shared), ngrams
+    return words, kind.of_file(settings, rows, shared), ngrams
 
 
 def _require(is_so, problem):

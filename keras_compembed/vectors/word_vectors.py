@@ -25,11 +25,6 @@ class WordVectors:
             known.
         vectors: Array of finite numbers `(words, columns)`, a row a word.
         subwords: Optional `Subwords`, for unknown words.
-
-    Raises:
-        ValueError: if there is not a row for each word, `words` have no order,
-            a word stands twice, a number is not finite, or `subwords` has
-            other columns.
     """
 
     words: list

@@ -32,9 +32,7 @@ def every_initializer():
 
 
 def make_layer(initializer, width=3, num_anchors=4, **kwargs):
-    return kc.ANTEmbedding(
-        6, width, num_anchors, anchors_initializer=initializer, **kwargs
-    )
+    return kc.ANTEmbedding(6, width, num_anchors, initializer, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +56,7 @@ def test_contract(initializer):
     layer.build()
     np.testing.assert_array_equal(layer.anchors, vectors)
     config = layer.get_config()
-    assert not re.search(r"\d\.\d", json.dumps(config["anchors_initializer"]))
+    assert not re.search(r"\d\.\d", json.dumps(config["anchors"]))
     copy = kc.ANTEmbedding.from_config(json.loads(json.dumps(config)))
     copy.build()
     np.testing.assert_array_equal(copy.anchors, vectors)
@@ -92,6 +90,10 @@ def test_default_seed_follows_keras():
     assert not np.allclose(first, second)
 
 
+def of_sets(number):
+    return kc.transforms.Transform(mixture=kc.transforms.Mixture(number))
+
+
 def test_what_layers_take_as_initializer():
     for given in ("dynamic", anchors.Frequency(COUNTS), TABLE[:4]):
         layer = make_layer(given)
@@ -101,17 +103,17 @@ def test_what_layers_take_as_initializer():
         else:
             np.testing.assert_array_equal(layer.anchors, given)
     for value in ("frequency", 3, {}, anchors.KMeansPlusPlus):
-        with refused("anchors_initializer"):
+        with refused("anchors"):
             make_layer(value)
     # Of several sets, each begins with vectors of its own.
     for sets in ("dynamic", ["dynamic", TABLE[:2]]):
-        layer = make_layer(sets, mixture=kc.transforms.Mixture(2), seed=0)
+        layer = make_layer(sets, transform=of_sets(2))
         layer.build()
         first, second = np.split(layer.anchors.numpy(), 2)
         assert not np.allclose(first, second)
     np.testing.assert_array_equal(second, TABLE[:2])
     with pytest.raises(ValueError, match="hold 3 initializers.*number=2"):
-        make_layer(["dynamic"] * 2, mixture=kc.transforms.Mixture(3)).build()
+        make_layer(["dynamic"] * 2, transform=of_sets(3)).build()
 
 
 def test_own_initializer():

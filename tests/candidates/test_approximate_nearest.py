@@ -329,9 +329,7 @@ TREE = kc.trees.ClassTree.random(CLASSES, branching=5, seed=0)
     [
         lambda: {"use_bias": False, "noise": "learned"},
         lambda: {"selector": BeamTree(TREE)},
-        lambda: {
-            "class_embedding": kc.ANTEmbedding(CLASSES, WIDTH, 16, seed=0)
-        },
+        lambda: {"class_embedding": kc.ANTEmbedding(CLASSES, WIDTH, 16)},
     ],
 )
 def test_scores_stay_what_they_are(kwargs):

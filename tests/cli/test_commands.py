@@ -69,7 +69,7 @@ def small(folder):
     """A model with codes at `small.keras`."""
     return save(
         "small.keras",
-        kc.CodeEmbedding(600, 32, 4, 16, seed=0, name="tokens"),
+        kc.CodeEmbedding(600, 32, 4, 16, name="tokens"),
         keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dense(2),
     )
@@ -160,7 +160,7 @@ def test_export(small, capsys):
     assert "float16" in capsys.readouterr().out
     assert "exists already" in fails(capsys, half)
     # Codebooks of 65 kB: the fastest graph has sums of pairs of codewords.
-    save("small.keras", kc.CodeEmbedding(600, 32, 32, 16, seed=0))
+    save("small.keras", kc.CodeEmbedding(600, 32, 32, 16))
     sizes = {}
     for name in ("latency", "size"):
         run(f"export small.keras {name}.tflite --optimize-for {name}")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed import Reverse
 from keras_compembed.layers.top_classes import TopIds
 
 V, D = 53, 6
@@ -88,7 +89,7 @@ QUERIES = np.random.default_rng(2).normal(size=(2, 3, 4, D)).astype("float32")
 
 @pytest.mark.parametrize("composition", ["sum", "concat", "linear", "lstm"])
 def test_top_k(composition):
-    layer = kc.CodeEmbedding(V, D, 3, 16, composition, seed=1)
+    layer = kc.CodeEmbedding(V, D, 3, 16, composition)
     layer.build()
     # Few of them, which codes score, and many.
     for queries in (QUERIES[0, 0, 0], QUERIES[0, 0], QUERIES):
@@ -104,7 +105,7 @@ def test_top_k(composition):
     ids=["unknown shape", "xla"],
 )
 def test_top_k_in_a_graph(options):
-    layer = kc.CodeEmbedding(V, D, 3, 16, seed=1)
+    layer = kc.CodeEmbedding(V, D, 3, 16)
     layer.build()
     graph = tf.function(lambda queries: layer.top_k(queries, 11), **options)
     for queries in (QUERIES[:1, :1, :2], QUERIES):
@@ -158,14 +159,14 @@ def test_scores_that_are_no_numbers(worst):
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"dtype": "mixed_bfloat16", "logit_soft_cap": 2.0},
-        {"dtype": "float16", "tie_weights": False},
-        {"reverse_dtype": "bfloat16"},
-        {"learn_codes": "softmax"},
+        {"dtype": "mixed_bfloat16", "reverse": Reverse(logit_soft_cap=2.0)},
+        {"dtype": "float16", "reverse": Reverse(tie_weights=False)},
+        {"reverse": Reverse(dtype="bfloat16")},
+        {"codes": "softmax"},
     ],
 )
 def test_top_k_is_of_logits(kwargs):
-    layer = kc.ReversibleCodeEmbedding(V, D, 3, 16, seed=0, **kwargs)
+    layer = kc.CodeEmbedding(V, D, 3, 16, **kwargs)
     queries = keras.random.normal((4, D), seed=1, dtype=layer.compute_dtype)
     logits = layer(queries, reverse=True)
     top_ids = TopIds(layer, 7)
@@ -201,7 +202,7 @@ def test_what_has_no_best_rows():
 
 @pytest.mark.parametrize(
     "layer",
-    [kc.CodeEmbedding(V, D, 3, 16, seed=0), kc.ANTEmbedding(V, D, 7, seed=0)],
+    [kc.CodeEmbedding(V, D, 3, 16), kc.ANTEmbedding(V, D, 7)],
     ids=["codes", "anchors"],
 )
 def test_ragged_queries(layer):
@@ -227,7 +228,7 @@ def test_devices_agree(strategy):
     for scope in (strategy.scope, contextlib.nullcontext):
         keras.utils.set_random_seed(0)
         with scope():
-            layer = kc.CodeEmbedding(V, D, 3, 16, seed=0)
+            layer = kc.CodeEmbedding(V, D, 3, 16)
             inputs = keras.Input((D,))
             model = keras.Model(inputs, layer(inputs, reverse=True))
             model.compile(keras.optimizers.SGD(0.1), "mse")
@@ -244,7 +245,7 @@ def test_devices_agree(strategy):
 def test_devices_read_rows_in_chunks(strategy):
     """Rows of anchors, which devices otherwise exchange."""
     with strategy.scope():
-        layer = kc.ANTEmbedding(V, D, 7, seed=0)
+        layer = kc.ANTEmbedding(V, D, 7)
         inputs = keras.Input((D,))
         model = keras.Model(inputs, TopIds(layer, 4)(inputs))
     vectors = np.random.default_rng(3).normal(size=(5, D)).astype("float32")

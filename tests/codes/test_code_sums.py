@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.codes.coded_rows import count_codes
+from keras_compembed.codes.codeword_sums import count_codes
 from keras_compembed.codes.field_columns import FieldColumns
 
 GROUPS, LENGTH, NUM_CODEBOOKS, CODEBOOK_SIZE = 3, 5, 4, 6

@@ -92,11 +92,3 @@ def test_four_bits_stand_as_litert_packs_int4():
 def test_bad_codes(codes, received):
     with refused("codes", received):
         packing.pack_codes(codes, 4)
-
-
-@pytest.mark.parametrize(
-    "packed", [np.zeros((2, 3), "uint8"), np.zeros((2, 2), "int32")]
-)
-def test_bad_packed_codes(packed):
-    with refused("packed", packed.dtype):
-        packing.unpack_codes(packed, num_codebooks=4, codebook_size=16)

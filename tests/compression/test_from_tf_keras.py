@@ -327,8 +327,8 @@ def in_keras_2(kind, folder, code=TAKEN_OVER):
         # 2,000 x 16 numbers: 40 % of them with a byte for the column, or all
         # of them as half a byte; 128,000 as they are.
         ("pruned", "SparseEmbedding", 12_800 * 5 + 14_000, 0),
-        ("clustered", "CodeEmbedReduce", 16_000 + 8_000, 1e-6),
-        ("quantized", "CodeEmbedReduce", 60_000, 0.2),
+        ("clustered", "CodeEmbedding", 16_000 + 8_000, 1e-6),
+        ("quantized", "CodeEmbedding", 60_000, 0.2),
     ],
 )
 def test_models_of_tfmot(kind, layer, most_bytes, epsilon, tmp_path):

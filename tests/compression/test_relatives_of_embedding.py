@@ -72,15 +72,15 @@ def test_language_model(kwargs, tmp_path, capsys):
     small = compress(model, verbose=1)
     said = capsys.readouterr().out
     layer = small.get_layer("words")
-    assert isinstance(layer, kc.ReversibleCodeEmbedding)
+    assert isinstance(layer, kc.CodeEmbedding)
     tables = [np.asarray(layer.embeddings)]
-    if not layer.tie_weights:
+    if not layer.reverse.tie_weights:
         tables.append(np.asarray(layer.reverse_embedding.embeddings).T)
     model.get_layer("words").set_weights(tables)
     # Eight bits of a number, taken a few times.
     half = "dtype" in kwargs
     check_same(run(small, IDS), run(model, IDS), 2.0**-5 if half else 1e-5)
-    number = "table" if layer.tie_weights else "tables, two"
+    number = "table" if layer.reverse.tie_weights else "tables, two"
     assert f"{V} x {D} {number}, " in said
 
     small.compile("sgd", "mse", run_eagerly=True)
@@ -136,7 +136,7 @@ def test_changed_by_keras(change, kwargs, capsys):
         return
     hidden = np.random.default_rng(3).normal(size=(9, D)).astype("float32")
     hidden *= 0.1
-    other = coded if coded.tie_weights else coded.reverse_embedding
+    other = coded if coded.reverse.tie_weights else coded.reverse_embedding
     sums = np.abs(other.embeddings).sum(axis=1).max()
     np.testing.assert_allclose(
         coded(hidden, reverse=True)[:, :KEPT],
@@ -200,7 +200,7 @@ def test_subclasses_that_only_add(capsys):
     said = "words: a CodeEmbedding without `longest` of the class Embedding\n"
     assert said in capsys.readouterr().out
     small = compress(language_model(Reversible), verbose=1)
-    assert type(small.get_layer("words")) is kc.ReversibleCodeEmbedding
+    assert small.get_layer("words").reverse.tie_weights
     assert "without" not in capsys.readouterr().out
 
 

@@ -185,7 +185,15 @@ def tuning(data, **kwargs):
 
 
 def test_best_after_tuning_is_taken(model, sizes, data):
-    options = {"epochs": 2, "num_tuned": 2, "fit_options": {"batch_size": 64}}
+    # Rows are trained meanwhile.
+    trained = []
+    callback = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: trained.append(
+            callback.model.get_layer("words").learn_rows
+        )
+    )
+    fit_options = {"batch_size": 64, "callbacks": [callback]}
+    options = {"epochs": 2, "num_tuned": 2, "fit_options": fit_options}
     search = tuning(data, methods=METHODS[1:3], **options)
     small = compress(model, search, max_bytes=sizes["int4"].file_bytes)
     found = search.frontier
@@ -194,6 +202,7 @@ def test_best_after_tuning_is_taken(model, sizes, data):
     _, score = small.evaluate(*data, verbose=0)
     assert score == pytest.approx(found.chosen.score)
     assert found.metric == "accuracy" and found.original_score == 1
+    assert trained and all(trained)
     # What only training needs is gone.
     assert not getattr(small.get_layer("words"), "learn_rows", False)
 

@@ -23,15 +23,16 @@ MORE[0, 0] = ROWS + NEW - 1
 TARGETS = RNG.normal(size=(8, 3)).astype("float32")
 
 
-def codes(cls=kc.CodeEmbedding, **kwargs):
+def codes(cls=kc.CodeEmbedding, follow=False, **kwargs):
     def make():
         rng = np.random.default_rng(1)
+        given = rng.integers(8, size=(ROWS, 4))
         layer = cls(
             ROWS,
             WIDTH,
             4,
             8,
-            codes=rng.integers(8, size=(ROWS, 4)),
+            codes=FollowingCodes(codes=given) if follow else given,
             name="words",
             **kwargs,
         )
@@ -59,15 +60,15 @@ def rounded(cls=kc.QuantizedEmbedding, **kwargs):
 
 
 def of_class(cls, **kwargs):
-    return lambda: cls(ROWS, WIDTH, name="words", seed=0, **kwargs)
+    return lambda: cls(ROWS, WIDTH, name="words", **kwargs)
 
 
-def learned(learn_codes):
+def learned(codes):
     return of_class(
         kc.CodeEmbedding,
         num_codebooks=4,
         codebook_size=8,
-        learn_codes=learn_codes,
+        codes=codes,
     )
 
 
@@ -75,7 +76,7 @@ def build(make, optimizer="adam"):
     keras.utils.set_random_seed(0)
     layer = make()
     parts = [keras.Input((5,), dtype="int32"), layer]
-    if not hasattr(layer, "combiner"):
+    if layer.combiner is None:
         parts.append(keras.layers.GlobalAveragePooling1D())
     model = keras.Sequential([*parts, keras.layers.Dense(3)])
     model.compile(optimizer, "mse", run_eagerly=True)
@@ -89,9 +90,9 @@ def fit(model, ids):
 # Each with what it is trained by.
 TRAINED = {
     "codes-softmax": (learned("softmax"), "adam"),
-    "codes-follow": (codes(learn_codes="follow"), "sgd"),
+    "codes-follow": (codes(follow=True), "sgd"),
     "anchors-lazy": (
-        of_class(kc.ANTEmbedReduce, num_anchors=9, storage="lazy"),
+        of_class(kc.ANTEmbedReduce, num_anchors=9, transform="lazy"),
         lambda: kc.optimizers.SparseRowOptimizer("adam"),
     ),
     "rounded-learned": (rounded(bits=4, rank=3, learn_rows=True), "adam"),
@@ -128,7 +129,7 @@ def test_strip(name, tmp_path):
 
 
 def test_frozen_parts_stay_frozen():
-    model, layer = build(anchors(storage="dense"))
+    model, layer = build(anchors(transform="dense"))
     layer.anchors.trainable = False
     for small in (kc.strip(model), kc.grow(model, {"words": VECTORS})):
         assert not small.get_layer("words").anchors.trainable
@@ -140,10 +141,10 @@ def test_frozen_parts_stay_frozen():
 
 GROWING = {
     "codes-linear": codes(composition="linear"),
-    "codes-follow": codes(learn_codes="follow"),
+    "codes-follow": codes(follow=True),
     "anchors-fixed": anchors(places="fixed"),
-    "anchors-lazy": anchors(kc.ANTEmbedReduce, storage="lazy"),
-    "anchors-sparse": anchors(storage=SparseRows(4)),
+    "anchors-lazy": anchors(kc.ANTEmbedReduce, transform="lazy"),
+    "anchors-sparse": anchors(transform=SparseRows(4)),
     "int2-blocks": rounded(bits=2, block_size=4),
     "int4-rank-learned": rounded(bits=4, rank=3, learn_rows=True),
 }
@@ -201,7 +202,7 @@ def test_codes_are_the_nearest():
 
 
 def test_rows_of_anchors_are_a_pursuit():
-    layer = grown(anchors(storage="dense"))
+    layer = grown(anchors(transform="dense"))
     expected = sparse_code(VECTORS, layer.anchors.numpy(), 3, False)
     np.testing.assert_allclose(
         layer.get_transform().dense_rows(ROWS), expected.dense_rows(), atol=1e-6
@@ -290,7 +291,11 @@ def tree_selector():
 
 TAUGHT = FollowingCodes(teacher=TABLE)
 RELATED = kc.anchors.Relations(np.array([[0, 1]]), ROWS)
-MIXED = of_class(kc.ANTEmbedding, num_anchors=12, mixture="sparsemax")
+MIXED = of_class(
+    kc.ANTEmbedding,
+    num_anchors=12,
+    transform=kc.transforms.Transform(mixture="sparsemax"),
+)
 UNTIED = codes(kc.ReversibleCodeEmbedding, tie_weights=False)
 
 
@@ -306,7 +311,7 @@ UNTIED = codes(kc.ReversibleCodeEmbedding, tie_weights=False)
                 kc.ANTEmbedding,
                 num_anchors=12,
                 relations=RELATED,
-                negative_weight=0.1,
+                l1=kc.transforms.L1(negative_weight=0.1),
             ),
             VECTORS,
             "no relations",

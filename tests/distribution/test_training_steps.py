@@ -20,9 +20,7 @@ from keras_compembed.learners.query_codes import NearestCodes
 TEACHER = np.random.default_rng(3).normal(size=(layer_cases.IDS, 8))
 TEACHER_CASE = layer_cases.LayerCase(
     "codes-teacher",
-    layer_cases.codes(
-        learn_codes=NearestCodes(teacher=TEACHER), mask_zero=True
-    ),
+    layer_cases.codes(codes=NearestCodes(teacher=TEACHER), mask_zero=True),
     layer_cases.LookUp(),
 )
 CASES = {case.name: case for case in [*layer_cases.CASES, TEACHER_CASE]}

@@ -82,14 +82,17 @@ def adam(learning_rate=0.01):
     )
 
 
-def coded(**kwargs):
+def coded(recode_every=None, **kwargs):
     rng = np.random.default_rng(0)
+    codes = rng.integers(8, size=(IDS, 4))
+    if recode_every is not None:
+        codes = FollowingCodes(recode_every, codes=codes)
     return kc.CodeEmbedding(
         IDS,
         6,
         num_codebooks=4,
         codebook_size=8,
-        codes=rng.integers(8, size=(IDS, 4)),
+        codes=codes,
         codebooks=0.5 * rng.normal(size=(4, 8, 6)),
         **kwargs,
     )
@@ -128,15 +131,15 @@ def test_recoding(strategy):
     steps = []
 
     def train(run_eagerly):
-        layer = coded(learn_codes=FollowingCodes(recode_every=3))
+        layer = coded(recode_every=3)
         model = classifier(layer, keras.optimizers.SGD(3.0), run_eagerly)
-        recode = layer.recode
+        recode = layer.store.recode
 
         def noting():
             steps.append(int(model.optimizer.iterations.numpy()))
             return recode()
 
-        layer.recode = noting
+        layer.store.recode = noting
         data = examples(10 * BATCH_SIZE)
         recoding = [kc.compression.RecodeEmbeddings()]
         return model, fit(model, data, callbacks=recoding)
@@ -148,19 +151,21 @@ def test_recoding(strategy):
 
 
 ANCHORS = {
-    "dense": {"storage": "dense"},
+    "dense": {"transform": "dense"},
     "related": {
-        "storage": "lazy",
-        "anchors_initializer": kc.anchors.Frequency(np.arange(IDS)),
+        "transform": "lazy",
+        "anchors": kc.stores.WeightSpec(
+            kc.anchors.Frequency(np.arange(IDS)),
+            kc.anchors.Orthogonality(1e-3),
+        ),
         "relations": kc.anchors.Relations([[0, 39], [5, 38], [1, 2]], IDS),
-        "negative_weight": 0.1,
-        "anchors_regularizer": kc.anchors.Orthogonality(1e-3),
     },
     "mixture": {
-        "storage": "lazy",
-        "mixture": kc.transforms.Mixture(2, "softmax"),
+        "transform": kc.transforms.Transform(
+            "lazy", kc.transforms.Mixture(2, "softmax")
+        ),
     },
-    "sparse": {"storage": kc.transforms.SparseRows(3)},
+    "sparse": {"transform": kc.transforms.SparseRows(3)},
 }
 
 
@@ -177,10 +182,10 @@ ANCHORS = {
 )
 def test_anchors(strategy, name):
     def train(run_eagerly):
-        l1 = kc.transforms.L1(2e-3, target_nonzeros=70)
-        layer = kc.ANTEmbedding(
-            IDS, 6, num_anchors=8, l1=l1, seed=0, **ANCHORS[name]
-        )
+        keras.utils.set_random_seed(0)
+        weight = 0.1 if name == "related" else 0.0
+        l1 = kc.transforms.L1(2e-3, target_nonzeros=70, negative_weight=weight)
+        layer = kc.ANTEmbedding(IDS, 6, 8, l1=l1, **ANCHORS[name])
         layer.build()
         layer.anchors.assign(np.random.default_rng(3).normal(size=(8, 6)))
         model = classifier(layer, adam(), run_eagerly)
@@ -207,9 +212,9 @@ def test_anchors(strategy, name):
 )
 def test_tied_anchors(strategy, storage):
     def train(run_eagerly):
-        layer = kc.ANTEmbedding(
-            IDS, 6, num_anchors=8, softmax_rows=10, storage=storage, seed=0
-        )
+        keras.utils.set_random_seed(0)
+        transform = kc.transforms.Transform(storage, softmax_rows=10)
+        layer = kc.ANTEmbedding(IDS, 6, 8, transform=transform)
         inputs = keras.Input((7,), dtype="int32")
         model = keras.Model(inputs, layer(layer(inputs), reverse=True))
         layer.anchors.assign(np.random.default_rng(3).normal(size=(8, 6)))

@@ -16,7 +16,7 @@ from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.export.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import schema
 
 # Numbers of codebooks and their sizes: bits that share bytes, fill them, cross
 # them, and take two; codes that end within a byte; sizes that bits exceed.

@@ -43,8 +43,7 @@ def items(composition="sum", shape=(4, 16), rows=V, width=D, **kwargs):
         width,
         *shape,
         composition,
-        codebooks_initializer=keras.initializers.RandomNormal(seed=1),
-        seed=1,
+        codebooks=keras.initializers.RandomNormal(seed=1),
         **kwargs,
     )
     layer.build()
@@ -79,9 +78,8 @@ def language_model(kind="tied", rows=V, width=D, shape=(4, 16)):
             rows,
             width,
             *shape,
-            seed=4,
             tie_weights=False,
-            codebooks_initializer=keras.initializers.RandomNormal(seed=3),
+            codebooks=keras.initializers.RandomNormal(seed=3),
         )
     else:
         layer = items(shape=shape, rows=rows, width=width)
@@ -222,7 +220,7 @@ def test_codes_that_are_looked_up_and_scored_are_there_once(path):
 def test_reversible(settings, path):
     """Half precision is for training."""
     table = kc.ReversibleCodeEmbedding(
-        V, D, 4, 16, logit_soft_cap=2.0, seed=0, **settings
+        V, D, 4, 16, logit_soft_cap=2.0, **settings
     )
     ids = keras.Input((3,), dtype="int32")
     model = keras.Model(ids, table(table(ids), reverse=True))

@@ -15,9 +15,9 @@ from export_models import two_signatures
 from export_models import write
 
 from keras_compembed.export import inspect_litert
-from keras_compembed.export.flatbuffer import read_model
-from keras_compembed.export.flatbuffer import schema
-from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.litert.flatbuffer import read_model
+from keras_compembed.litert.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import write_model
 
 TABLE = np.arange(4.0 * ROWS, dtype="float32").reshape(ROWS, 4)
 

@@ -32,7 +32,8 @@ def reduced(cls=kc.CodeEmbedReduce, name="table", **kwargs):
         shape = {"num_codebooks": 5, "codebook_size": 16}
     else:
         shape = {"num_anchors": 20}
-    layer = cls(ROWS, 24, seed=4, name=name, **shape, **kwargs)
+    keras.utils.set_random_seed(4)
+    layer = cls(ROWS, 24, name=name, **shape, **kwargs)
     layer.build()
     weight = layer.codebooks if "num_codebooks" in shape else layer.anchors
     rng = np.random.default_rng(1)
@@ -76,8 +77,7 @@ TABLES = {
         lambda name: reduced(
             name=name,
             mask_zero=True,
-            combiner="sqrtn",
-            empty_value=float("nan"),
+            combiner=kc.Combiner("sqrtn", float("nan")),
         ),
         lambda name: reduced(name=name, combiner="sum", mask_zero=True),
         lambda name: reduced(kc.ANTEmbedReduce, name, mask_zero=True),
@@ -251,7 +251,11 @@ def test_what_is_pooled_but_not_folded(path):
         rows(2, mean(), OwnDense(4)),
         rows(3, mean(keepdims=True), dense(name="c")),
         [
-            reduced(name="table_4", mask_zero=True, empty_value=2.0),
+            reduced(
+                name="table_4",
+                mask_zero=True,
+                combiner=kc.Combiner("mean", 2.0),
+            ),
             dense(name="d"),
         ],
     )

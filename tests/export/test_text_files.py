@@ -13,8 +13,8 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.export import LiteRTModel
 from keras_compembed.export import MediaPipeModel
-from keras_compembed.export import flatbuffer
 from keras_compembed.export import inspect_litert
+from keras_compembed.litert import flatbuffer
 
 pytest.importorskip("tensorflow_text")
 pytest.importorskip("mediapipe")

@@ -13,10 +13,11 @@ from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
 from keras_compembed.anchors import KMeansPlusPlus
 from keras_compembed.anchors import Relations
-from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.stores import WeightSpec
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
+from keras_compembed.transforms import Transform
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.mixture import ACTIVATIONS
 from keras_compembed.transforms.sparse_transform import SparseTransform
@@ -25,11 +26,13 @@ INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
 
 
-def make_layer(storage="dense", rows=30, num_anchors=6, **kwargs):
-    kwargs.setdefault("seed", 0)
-    layer = ANTEmbedding(
-        rows, 5, num_anchors=num_anchors, storage=storage, **kwargs
-    )
+def make_layer(
+    storage="dense", rows=30, num_anchors=6, seed=0, mixture=None, **kwargs
+):
+    keras.utils.set_random_seed(seed)
+    transform = Transform(storage, mixture)
+    kwargs = {"num_anchors": num_anchors, "transform": transform, **kwargs}
+    layer = ANTEmbedding(rows, 5, **kwargs)
     layer.build()
     return layer
 
@@ -77,9 +80,7 @@ def test_product(storage):
 def test_mixtures(activation):
     layer = make_layer(
         mixture=activation,
-        anchors_initializer=Mixed(
-            [Frequency(np.arange(30)), Given(np.eye(3, 5))]
-        ),
+        anchors=[Frequency(np.arange(30)), Given(np.eye(3, 5))],
         num_anchors=7,
     )
     assert layer.segments == (4, 3)
@@ -182,7 +183,7 @@ def test_from_table(storage):
         iterations=10,
         seed=0,
         verbose=0,
-        storage=storage,
+        transform=storage,
         l1=L1(0.0, non_negative=False),
     )
     error = np.square(layer.embeddings - table).sum()
@@ -190,7 +191,7 @@ def test_from_table(storage):
     assert layer.get_transform().row_lengths.max() <= 5
     # By itself a row has no more numbers than there are anchors.
     layer = ANTEmbedding.from_table(
-        np.eye(6), num_anchors=3, storage=storage, seed=0, verbose=0
+        np.eye(6), num_anchors=3, transform=storage, seed=0, verbose=0
     )
     assert layer.get_transform().nnz <= 3 * 6
 
@@ -210,8 +211,8 @@ def test_from_table_may_be_negative():
 @pytest.mark.parametrize(
     ("name", "value", "table"),
     [
-        ("mixture", "softmax", np.eye(6)),
-        ("anchors_initializer", Frequency(np.arange(6)), np.eye(6)),
+        ("mixture", Transform(mixture="softmax"), np.eye(6)),
+        ("anchors", Frequency(np.arange(6)), np.eye(6)),
         ("max_nonzeros", 5, np.eye(6)),
         # Squares of these numbers are none that float32 can hold.
         ("table", None, 1e20 * np.eye(6)),
@@ -220,9 +221,11 @@ def test_from_table_may_be_negative():
     ids=lambda value: str(value)[:20],
 )
 def test_from_table_refuses(name, value, table):
-    arguments = {} if name == "table" else {name: value}
+    arguments = {}
     if name == "max_nonzeros":
-        arguments |= {"storage": SparseRows(4)}
+        arguments["transform"] = SparseRows(4)
+    if name != "table":
+        arguments["transform" if name == "mixture" else name] = value
     with refused(name):
         ANTEmbedding.from_table(table, 6, verbose=0, **arguments)
 
@@ -231,7 +234,7 @@ def test_frequency_vocabulary():
     """Appendix D: vectors of frequent words only."""
     counts = np.arange(30)
     layer = make_layer(
-        anchors_initializer=Frequency(counts), transform_initializer="zeros"
+        anchors=Frequency(counts), transform=Transform(initializer="zeros")
     )
     layer = kc.strip(layer)
     model = make_model(layer)
@@ -264,22 +267,21 @@ PAIRS = Relations([[0, 1]], 30)
         ("num_anchors", {"num_anchors": 31}),
         ("l1", {"l1": np.nan}),
         ("mask_zero", {"mask_zero": "yes"}),
-        ("seed", {"seed": -1}),
-        ("storage", {"storage": "csr"}),
-        ("max_nonzeros", {"storage": SparseRows(7)}),
-        ("activation", {"mixture": "relu"}),
-        ("negative_weight", {"negative_weight": -1}),
+        ("storage", {"transform": "csr"}),
+        ("max_nonzeros", {"transform": SparseRows(7)}),
         (
             "target_nonzeros",
-            {"l1": L1(target_nonzeros=9), "mixture": "sparsemax"},
+            {
+                "l1": L1(target_nonzeros=9),
+                "transform": Transform(mixture="sparsemax"),
+            },
         ),
-        ("softmax_rows", {"softmax_rows": 0}),
-        ("softmax_rows", {"softmax_rows": 3, "storage": "sparse"}),
+        ("softmax_rows", {"transform": Transform("sparse", softmax_rows=3)}),
         ("relations", {"relations": [[0, 1]]}),
         (None, {"relations": Relations([[0, 1]], 9)}),
         ("relations", {"relations": PAIRS}),
-        ("anchors_initializer", {"anchors_initializer": "best"}),
-        ("counts", {"anchors_initializer": Frequency(np.ones(9))}),
+        ("anchors", {"anchors": "best"}),
+        ("counts", {"anchors": Frequency(np.ones(9))}),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -320,17 +322,17 @@ def test_settings_are_not_shared():
 def test_a_clone_starts_from_the_same_anchors(kind):
     vectors = np.random.default_rng(0).normal(size=(30, 4))
     start = vectors[:5] if kind == "array" else KMeansPlusPlus(vectors, seed=0)
-    layer = ANTEmbedding(
-        30, 4, num_anchors=5, anchors_initializer=start, seed=0
-    )
+    layer = ANTEmbedding(30, 4, num_anchors=5, anchors=start)
     config = json.loads(json.dumps(layer.get_config()))
     again = ANTEmbedding.from_config(config)
-    ids = np.arange(30)
-    np.testing.assert_array_equal(again(ids), layer(ids))
+    for each in (layer, again):
+        each.build()
+    np.testing.assert_array_equal(again.anchors, layer.anchors)
+    np.testing.assert_array_equal(again.anchor_ids, layer.anchor_ids)
 
 
 def test_a_clone_of_fixed_rows_must_be_given_its_weights():
-    layer = ANTEmbedding(30, 4, num_anchors=5, seed=0)
+    layer = ANTEmbedding(30, 4, num_anchors=5)
     layer.build()
     layer = kc.strip(layer)
     again = ANTEmbedding.from_config(layer.get_config())
@@ -346,7 +348,7 @@ def test_a_clone_of_fixed_rows_must_be_given_its_weights():
 @pytest.mark.parametrize("storage", STORAGES)
 def test_first_layer_of_a_model_without_an_input(storage):
     """Keras then builds it in a graph."""
-    layer = ANTEmbedding(30, 4, num_anchors=5, storage=storage)
+    layer = ANTEmbedding(30, 4, num_anchors=5, transform=storage)
     model = keras.Sequential([layer, keras.layers.GlobalAveragePooling1D()])
     model.compile("sgd", "mse", jit_compile=False)
     ids = np.arange(30).reshape(6, 5)
@@ -443,3 +445,55 @@ def test_from_table_with_numbers_in_all():
     assert layer.nnz == 500
     lengths = layer.get_transform().row_lengths
     assert lengths.max() <= 8 and lengths[:20].mean() > lengths[-20:].mean()
+
+
+def test_from_two_tables():
+    tables = np.random.default_rng(0).normal(size=(2, 40, 6))
+    layer = ANTEmbedding.from_table(
+        tables[0], 12, 4, seed=0, verbose=0, reverse_table=tables[1]
+    )
+    own, other = layer, layer.reverse_embedding
+    for each, table in zip((own, other), tables, strict=True):
+        error = np.square(each.embeddings - table).sum()
+        assert error < 0.5 * np.square(table).sum()
+    vectors = tables[0, :3].astype("float32")
+    np.testing.assert_allclose(
+        layer(vectors, reverse=True),
+        vectors @ np.asarray(other.embeddings).T,
+        atol=1e-5,
+    )
+    again = ANTEmbedding.from_config(layer.get_config())
+    again.build()
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(INPUTS), layer(INPUTS))
+    small = kc.strip(layer)
+    np.testing.assert_allclose(
+        small(vectors, reverse=True), layer(vectors, reverse=True), atol=1e-6
+    )
+
+
+def test_arguments_of_earlier_files():
+    anchors = Frequency(np.arange(30))
+    regularizer = keras.regularizers.L2(0.1)
+    layer = make_layer(
+        anchors=WeightSpec(anchors, regularizer),
+        transform=Transform("lazy", initializer="zeros", softmax_rows=4),
+        l1=L1(1e-3, negative_weight=0.5),
+        relations=PAIRS,
+    )
+    config = layer.get_config()
+    spec, transform = (
+        config.pop(x)["config"] for x in ("anchors", "transform")
+    )
+    config["l1"]["config"].pop("negative_weight")
+    config |= {
+        "anchors_initializer": spec["initializer"],
+        "anchors_regularizer": spec["regularizer"],
+        "transform_initializer": transform.pop("initializer"),
+        "transform_regularizer": transform.pop("regularizer"),
+        **transform,
+        "negative_weight": 0.5,
+        "seed": 3,
+    }
+    again = ANTEmbedding.from_config(json.loads(json.dumps(config)))
+    assert again.get_config() == layer.get_config()

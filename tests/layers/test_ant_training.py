@@ -12,8 +12,10 @@ from keras_compembed.anchors import Given
 from keras_compembed.anchors import Orthogonality
 from keras_compembed.anchors import Relations
 from keras_compembed.optimizers import SparseRowOptimizer
+from keras_compembed.stores import WeightSpec
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import SparseRows
+from keras_compembed.transforms import Transform
 
 ROWS = 60
 STORAGES = ("dense", "lazy", "sparse")
@@ -32,10 +34,11 @@ def make_model(
     **kwargs,
 ):
     """A model trained eagerly, unless `jit_compile` is given, and its layer."""
-    kwargs = {"num_anchors": 6, "l1": 2e-3, "seed": 1} | kwargs
+    keras.utils.set_random_seed(1)
     anchors = 0.5 * np.random.default_rng(2).normal(size=(6, 5))
-    kwargs.setdefault("anchors_initializer", Given(anchors, seed=0))
-    layer = ANTEmbedding(ROWS, 5, storage=storage, **kwargs)
+    start = {"anchors": Given(anchors, seed=0), "l1": 2e-3}
+    kwargs = {"num_anchors": 6, "transform": storage, **start} | kwargs
+    layer = ANTEmbedding(ROWS, 5, **kwargs)
     model = keras.Sequential(
         [
             keras.Input((None,), dtype="int32"),
@@ -215,7 +218,7 @@ def test_free_entries(storage):
     model, layer = make_model(
         storage,
         keras.optimizers.SGD(0.5),
-        anchors_initializer=Frequency(np.arange(ROWS)[::-1], seed=0),
+        anchors=Frequency(np.arange(ROWS)[::-1], seed=0),
         relations=Relations(pairs, ROWS),
         l1=5e-3,
     )
@@ -462,7 +465,7 @@ def test_negative_pairs():
     pairs = [[u, v] for u in range(4) for v in range(u) if (u, v) != (3, 1)]
     _, layer = make_model(
         "dense",
-        negative_weight=0.5,
+        l1=L1(2e-3, negative_weight=0.5),
         relations=Relations(pairs, ROWS),
     )
     layer.assign_transform(rows)
@@ -482,9 +485,8 @@ def test_negative_pairs():
 def test_negative_pairs_under_xla():
     histories = []
     for jit_compile in (None, True):
-        model, _ = make_model(
-            "lazy", jit_compile=jit_compile, negative_weight=0.5
-        )
+        l1 = L1(2e-3, negative_weight=0.5)
+        model, _ = make_model("lazy", jit_compile=jit_compile, l1=l1)
         histories.append(fit(model, epochs=1))
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
@@ -495,7 +497,8 @@ class OrthogonalityAndL2(Orthogonality):
 
 
 def test_orthogonality_with_another_regularizer():
-    _, layer = make_model("dense", anchors_regularizer=OrthogonalityAndL2(0.1))
+    spec = WeightSpec(regularizer=OrthogonalityAndL2(0.1))
+    _, layer = make_model("dense", anchors=spec)
     anchors = layer.anchors.numpy()
     products = np.abs(anchors @ anchors.T)
     expected = 0.1 * (products.sum() - np.trace(products))
@@ -526,7 +529,7 @@ def test_rounding_does_not_shrink_a_row_that_is_not_looked_up(storage):
 
     def row(size):
         anchors = Given([[1, 0], [0, 1], [size, size]], seed=0)
-        layer = ANTEmbedding(ROWS, 2, 3, anchors, 2e-3, storage)
+        layer = ANTEmbedding(ROWS, 2, 3, anchors, storage, 2e-3)
         layer.build()
         layer.assign_transform(np.ones((ROWS, 3), "float32"))
         optimizer = keras.optimizers.Adam(0.01)
@@ -549,7 +552,7 @@ def test_sums_over_a_table_with_a_limited_gradient(storage):
     hidden = tf.constant(hidden, "float32")
 
     def gradients(limit):
-        _, layer = make_model(storage, softmax_rows=limit)
+        _, layer = make_model(Transform(storage, softmax_rows=limit))
         with tf.GradientTape() as tape:
             tape.watch(hidden)
             logits = layer(hidden, reverse=True)

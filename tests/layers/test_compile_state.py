@@ -25,10 +25,12 @@ from keras_compembed.learners.following_codes import FollowingCodes
 FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE
 TARGET = kc.transforms.L1(1e-3, target_nonzeros=60)
 RELATED = {
-    "anchors_initializer": kc.anchors.Frequency(np.arange(IDS)[::-1]),
+    "anchors": kc.stores.WeightSpec(
+        kc.anchors.Frequency(np.arange(IDS)[::-1]),
+        kc.anchors.Orthogonality(1e-3),
+    ),
     "relations": kc.anchors.Relations([[0, 9], [1, 8], [2, 3]], IDS),
-    "negative_weight": 0.1,
-    "anchors_regularizer": kc.anchors.Orthogonality(1e-3),
+    "l1": kc.transforms.L1(3e-3, negative_weight=0.1),
 }
 
 
@@ -66,7 +68,7 @@ def head_with_noise():
 
 
 def head_over_codes():
-    embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4, seed=0)
+    embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4)
     return kc.CANESoftmax(
         len(COUNTS),
         kc.candidates.FrequentClasses(COUNTS),
@@ -90,23 +92,26 @@ def two_towers():
 
 MODELS = {
     "codes that follow": (
-        codes(learn_codes=FollowingCodes(recode_every=3)),
+        codes(codes=FollowingCodes(recode_every=3)),
         sgd,
     ),
     "codes in half precision": (
-        functools.partial(codes(learn_codes="nearest"), dtype="mixed_float16"),
+        functools.partial(codes(codes="nearest"), dtype="mixed_float16"),
         scaled,
     ),
     "target": (anchors("dense", l1=TARGET), adam),
     "accumulated": (anchors("lazy"), accumulated),
     "mixture": (
-        anchors("dense", mixture=kc.transforms.Mixture(2, "softmax")),
+        anchors(
+            kc.transforms.Transform(mixture=kc.transforms.Mixture(2, "softmax"))
+        ),
         adam,
     ),
     "relations": (anchors("lazy", **RELATED), lazy),
     "anchors in half precision": (
         functools.partial(
-            anchors("sparse", negative_weight=0.1), dtype="mixed_float16"
+            anchors("sparse", l1=kc.transforms.L1(3e-3, negative_weight=0.1)),
+            dtype="mixed_float16",
         ),
         scaled,
     ),

@@ -33,16 +33,29 @@ class ShiftedSum(kc.compositions.Composition):
         return codebooks + 1.0 / self.num_codebooks
 
 
-def codes(cls=kc.CodeEmbedReduce, num_codebooks=5, codebook_size=8, **kwargs):
-    return cls(ROWS, WIDTH, num_codebooks, codebook_size, seed=0, **kwargs)
+def pooled(cls, combiner="mean", empty_value=0.0, **kwargs):
+    """A layer that combines rows, or not."""
+    keras.utils.set_random_seed(0)
+    if combiner is not None:
+        combiner = kc.Combiner(combiner, empty_value)
+    return cls(ROWS, WIDTH, combiner=combiner, **kwargs)
 
 
-def anchors(cls=kc.ANTEmbedReduce, **kwargs):
-    return cls(ROWS, WIDTH, num_anchors=10, seed=0, **kwargs)
+def codes(num_codebooks=5, codebook_size=8, **kwargs):
+    shape = {"num_codebooks": num_codebooks, "codebook_size": codebook_size}
+    return pooled(kc.CodeEmbedding, **shape, **kwargs)
 
 
-def rounded(cls=kc.QuantizedEmbedReduce, **kwargs):
-    return cls(ROWS, WIDTH, 4, block_size=3, rank=7, seed=0, **kwargs)
+def anchors(**kwargs):
+    return pooled(kc.ANTEmbedding, num_anchors=10, **kwargs)
+
+
+OF_TWO_SETS = kc.transforms.Transform(mixture=kc.transforms.Mixture(2))
+
+
+def rounded(**kwargs):
+    shape = {"bits": 4, "block_size": 3, "rank": 7}
+    return pooled(kc.QuantizedEmbedding, **shape, **kwargs)
 
 
 CODES = {
@@ -55,12 +68,9 @@ CODES = {
     "not linear": {"composition": MaxComposition()},
     "shifted": {"composition": ShiftedSum()},
     "large": {"num_codebooks": 3, "codebook_size": 200},
-    "softmax": {"learn_codes": "softmax"},
-    "follow": {"learn_codes": "follow"},
+    "softmax": {"codes": "softmax"},
+    "follow": {"codes": "follow"},
 }
-ROUNDED_LAYERS = kc.QuantizedEmbedReduce, kc.QuantizedEmbedding
-CODE_LAYERS = kc.CodeEmbedReduce, kc.CodeEmbedding
-ANCHOR_LAYERS = kc.ANTEmbedReduce, kc.ANTEmbedding
 EITHER = pytest.mark.parametrize("make", [codes, anchors, rounded])
 EVERY_COMBINER = pytest.mark.parametrize("combiner", COMBINERS)
 
@@ -405,7 +415,7 @@ def test_no_vector_is_composed():
 
 def test_counts_are_not_many_more_than_ids():
     """Else a batch of few ids would take the memory of whole codebooks."""
-    layer = kc.CodeEmbedReduce(ROWS, 8, 4, 65536, seed=0)
+    layer = codes(4, 65536)
     layer.build()
     ids = tf.TensorSpec((64, 8), "int32")
     assert largest_tensor(layer, ids) <= layer.codebooks.shape.num_elements()
@@ -413,7 +423,7 @@ def test_counts_are_not_many_more_than_ids():
 
 def trained(layer, ids):
     """What a layer is lost, and its weights, after a few steps of a model."""
-    is_pooled = hasattr(layer, "combiner")
+    is_pooled = layer.combiner is not None
     behind = [] if is_pooled else [keras.layers.GlobalAveragePooling1D()]
     start = keras.initializers.GlorotUniform(0)
     head = keras.layers.Dense(2, kernel_initializer=start)
@@ -431,29 +441,34 @@ def trained(layer, ids):
 
 
 @pytest.mark.parametrize(
-    ("make", "classes", "arguments"),
+    ("make", "arguments"),
     [
-        (codes, CODE_LAYERS, {"learn_codes": "follow"}),
+        (codes, {"codes": "follow"}),
         (
             codes,
-            CODE_LAYERS,
             {
                 "composition": "concat",
-                "learn_codes": FollowingCodes(teacher=np.ones((ROWS, WIDTH))),
+                "codes": FollowingCodes(teacher=np.ones((ROWS, WIDTH))),
             },
         ),
-        (anchors, ANCHOR_LAYERS, {"mixture": kc.transforms.Mixture(2)}),
-        (anchors, ANCHOR_LAYERS, {"storage": kc.transforms.SparseRows(4)}),
-        (anchors, ANCHOR_LAYERS, {"storage": "lazy", "negative_weight": 0.1}),
-        (rounded, ROUNDED_LAYERS, {"learn_rows": True}),
+        (anchors, {"transform": OF_TWO_SETS}),
+        (anchors, {"transform": kc.transforms.SparseRows(4)}),
+        (
+            anchors,
+            {
+                "transform": "lazy",
+                "l1": kc.transforms.L1(1e-2, negative_weight=0.1),
+            },
+        ),
+        (rounded, {"learn_rows": True}),
     ],
 )
-def test_trains_as_rows_do(make, classes, arguments):
+def test_trains_as_rows_do(make, arguments):
     """Ids that come twice, and padding, move what is trained alike."""
     ids, _ = draw()
     if make is anchors:
         arguments = {"l1": 1e-2, **arguments}
-    layer, by_rows = (make(cls, **arguments) for cls in classes)
+    layer, by_rows = (make(combiner=x, **arguments) for x in ("mean", None))
     for each in (layer, by_rows):
         each.build()
     by_rows.set_weights(layer.get_weights())
@@ -466,15 +481,15 @@ def test_trains_as_rows_do(make, classes, arguments):
         assert_close(layer(ids), vectors)
 
 
-@pytest.mark.parametrize("learn_codes", ["softmax", "nearest"])
-def test_codes_are_learned_as_they_are_by_rows(learn_codes):
+@pytest.mark.parametrize("learn", ["softmax", "nearest"])
+def test_codes_are_learned_as_they_are_by_rows(learn):
     """Padding counts in no statistics."""
     ids, _ = draw()
     layers = [
-        fill(codes(cls, learn_codes=learn_codes, mask_zero=True))
-        for cls in CODE_LAYERS
+        fill(codes(combiner=x, codes=learn, mask_zero=True))
+        for x in ("mean", None)
     ]
-    pooled = layers[0](ids, training=True)
+    sums = layers[0](ids, training=True)
     vectors = layers[1](ids, training=True)
     expected = reduced(
         np.asarray(vectors).reshape(-1, WIDTH),
@@ -482,7 +497,7 @@ def test_codes_are_learned_as_they_are_by_rows(learn_codes):
         (ids != 0).astype(float),
         "mean",
     )
-    assert_close(pooled, expected)
+    assert_close(sums, expected)
     for one, other in zip(*(layer.weights for layer in layers), strict=True):
         assert_close(one, other)
     layer = layers[0]
@@ -494,7 +509,7 @@ def test_codes_are_learned_as_they_are_by_rows(learn_codes):
 def test_no_row_is_read_where_there_is_no_id(is_sparse):
     ids = tf.ragged.constant([[3, 4], [7], [9, 11, 12]])
     inputs = ids.to_sparse() if is_sparse else ids
-    layer = fill(codes(learn_codes="softmax"))
+    layer = fill(codes(codes="softmax"))
     with tf.GradientTape() as tape:
         outputs = layer(inputs, training=True)
     gradients = tape.gradient(outputs, layer.trainable_weights)

@@ -52,12 +52,14 @@ def make_items(kind, **kwargs):
             ITEMS, WIDTH, embeddings_initializer=start, **kwargs
         )
     if kind == "codes":
+        codes = np.random.default_rng(0).integers(8, size=(ITEMS, 4))
         codebooks = np.random.default_rng(2).normal(size=(4, 8, WIDTH))
         return kc.CodeEmbedding(
-            ITEMS, WIDTH, 4, 8, codebooks=codebooks, seed=0, **kwargs
+            ITEMS, WIDTH, 4, 8, codes=codes, codebooks=codebooks, **kwargs
         )
     if kind == "anchors":
-        return kc.ANTEmbedding(ITEMS, WIDTH, num_anchors=9, seed=0, **kwargs)
+        keras.utils.set_random_seed(0)
+        return kc.ANTEmbedding(ITEMS, WIDTH, num_anchors=9, **kwargs)
     return FeatureEmbedding(item_features(), make_tower(), **kwargs)
 
 

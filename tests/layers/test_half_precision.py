@@ -43,7 +43,7 @@ def nonzeros(scope, sparse=False, run_eagerly=True):
     ids = rng.integers(600, size=(256, 5))
     with scope:
         layer = kc.ANTEmbedding(
-            600, 8, num_anchors=20, l1=0.1, seed=0, storage="sparse"
+            600, 8, num_anchors=20, l1=0.1, transform="sparse"
         )
         model = keras.Sequential(
             [layer, keras.layers.Flatten(), keras.layers.Dense(1)]
@@ -92,12 +92,12 @@ REPEATED = {
         4,
         16,
         composition="concat",
-        learn_codes="softmax",
+        codes="softmax",
         dtype="bfloat16",
     ),
     "anchors": lambda: kc.ANTEmbedding(50, 8, 5, dtype="bfloat16"),
     "sparse anchors": lambda: kc.ANTEmbedding(
-        50, 8, 5, storage="sparse", dtype="bfloat16"
+        50, 8, 5, transform="sparse", dtype="bfloat16"
     ),
     "features": features,
     "vocabulary": lambda: kc.PrunedVocabularyEmbedding(

@@ -18,10 +18,10 @@ from keras_compembed.learners.query_codes import NearestCodes
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
 MODES = [
-    {"learn_codes": "softmax"},
-    {"learn_codes": "nearest", "composition": "concat"},
-    {"learn_codes": "softmax", "composition": "lstm"},
-    {"learn_codes": "follow"},
+    {"codes": "softmax"},
+    {"codes": "nearest", "composition": "concat"},
+    {"codes": "softmax", "composition": "lstm"},
+    {"codes": "follow"},
 ]
 TEACHER = functools.partial(kc.learners.SoftmaxCodes, 1.0)
 KINDS = {
@@ -35,14 +35,12 @@ def mode_name(mode):
     return "-".join(mode.values())
 
 
-def make_layer(seed=0, learn_codes=None, options=None, **kwargs):
-    """A layer; `options` are those of `learn_codes`."""
-    keras.utils.set_random_seed(seed)
+def make_layer(codes=None, options=None, **kwargs):
+    """A layer; `options` are those of how codes are learned."""
+    keras.utils.set_random_seed(0)
     if options:
-        learn_codes = KINDS[learn_codes](**options)
-    return kc.CodeEmbedding(
-        ROWS, WIDTH, M, K, learn_codes=learn_codes, seed=seed, **kwargs
-    )
+        codes = KINDS[codes](**options)
+    return kc.CodeEmbedding(ROWS, WIDTH, M, K, codes=codes, **kwargs)
 
 
 def make_model(length=6, **kwargs):
@@ -100,9 +98,7 @@ def reference_scores(queries, keys, mode):
 
 @pytest.mark.parametrize("mode", ["softmax", "nearest"])
 def test_training_step_equals_the_reference(mode):
-    layer = make_layer(
-        learn_codes=mode, options={"temperature": 0.7}, mask_zero=True
-    )
+    layer = make_layer(codes=mode, options={"temperature": 0.7}, mask_zero=True)
     layer.build()
     rng = np.random.default_rng(0)
     assert layer.queries.shape == (ROWS, 4 * M)
@@ -161,7 +157,7 @@ def test_training_step_equals_the_reference(mode):
 
 def test_nearest_side_by_side_goes_straight_through():
     layer = make_layer(
-        learn_codes="nearest",
+        codes="nearest",
         options={"commitment": 0.5},
         composition="concat",
     )
@@ -248,7 +244,7 @@ def test_a_step_touches_its_own_rows():
     # 3 ids of many: nothing in forward and backward pass has as many rows but
     # what is stored.
     layer = kc.CodeEmbedding(
-        20_000, 16, 8, 16, learn_codes="softmax", composition="concat"
+        20_000, 16, 8, 16, codes="softmax", composition="concat"
     )
     layer.build()
 
@@ -277,7 +273,7 @@ def test_recode():
             verbose=0,
         )
         layer = kc.CodeEmbedding.from_table(
-            table, M, K, learner=learner, learn_codes="follow"
+            table, M, K, learner=learner, codes="follow"
         )
         np.testing.assert_array_equal(layer.latents, table)
         vectors = layer(np.arange(ROWS)).numpy()
@@ -294,26 +290,25 @@ def test_recode():
 
 def test_latents_begin_with_the_vectors():
     rng = np.random.default_rng(0)
-    given = {
-        "codes": rng.integers(K, size=(ROWS, M)),
-        "codebooks": rng.normal(size=(M, K, WIDTH)),
-    }
-    for arguments in ({}, given):
-        layer = make_layer(learn_codes="follow", **arguments)
-        layer.build()
-        np.testing.assert_allclose(layer.latents, layer.embeddings, atol=1e-6)
+    given = rng.integers(K, size=(ROWS, M))
+    codebooks = rng.normal(size=(M, K, WIDTH))
+    layer = make_layer(FollowingCodes(codes=given), codebooks=codebooks)
+    np.testing.assert_array_equal(layer.codes, given)
+    np.testing.assert_allclose(layer.codebooks, codebooks, rtol=1e-6)
+    for each in (layer, make_layer(codes="follow")):
+        np.testing.assert_allclose(each.latents, each.embeddings, atol=1e-6)
 
     @tf.function
     def build_in_a_graph(ids):
         return inner(ids)
 
-    inner = make_layer(learn_codes="follow")
+    inner = make_layer(codes="follow")
     build_in_a_graph(tf.constant([1, 2]))
     np.testing.assert_allclose(inner.latents, inner.embeddings, atol=1e-6)
 
 
 def test_latents_get_the_gradients_of_vectors():
-    layer = make_layer(learn_codes="follow")
+    layer = make_layer(codes="follow")
     ids = np.array([4, 9, 4])
     upstream = np.random.default_rng(0).normal(size=(3, WIDTH))
     with tf.GradientTape() as tape:
@@ -327,7 +322,7 @@ def test_latents_get_the_gradients_of_vectors():
 
 
 def test_a_batch_of_padding():
-    layer = make_layer(learn_codes="softmax", mask_zero=True)
+    layer = make_layer(codes="softmax", mask_zero=True)
     with tf.GradientTape() as tape:
         vectors = layer(np.zeros((2, 3), "int32"), training=True)
     gradients = tape.gradient(vectors, layer.trainable_variables)
@@ -338,16 +333,12 @@ def test_a_batch_of_padding():
 @pytest.mark.parametrize(
     ("arguments", "name", "received"),
     [
-        ({"learn_codes": "kmeans"}, "learn_codes", "kmeans"),
-        ({"learn_codes": kc.learners.SoftmaxCodes}, "learn_codes", None),
-        ({"learn_codes": TEACHER(np.ones((3, WIDTH)))}, "teacher", (3, 7)),
-        ({"learn_codes": TEACHER(np.ones((ROWS, 2)))}, "teacher", (40, 2)),
-        (
-            {"learn_codes": "nearest", "codes": np.zeros((ROWS, M), int)},
-            "codes",
-            None,
-        ),
-        ({"learn_codes": "follow", "composition": "lstm"}, "composition", None),
+        ({"codes": "kmeans"}, "codes", "kmeans"),
+        ({"codes": kc.learners.SoftmaxCodes}, "codes", None),
+        ({"codes": TEACHER(np.ones((3, WIDTH)))}, "teacher", (3, 7)),
+        ({"codes": TEACHER(np.ones((ROWS, 2)))}, "teacher", (40, 2)),
+        ({"codes": FollowingCodes(codes=np.eye(3, dtype=int))}, "codes", None),
+        ({"codes": "follow", "composition": "lstm"}, "composition", None),
     ],
 )
 def test_bad_arguments(arguments, name, received):
@@ -360,20 +351,20 @@ def test_bad_calls():
         make_layer().recode()
     with pytest.raises(AttributeError, match="must build the layer"):
         make_layer().reset_codebooks()
-    with refused("learn_codes"):
-        kc.CodeEmbedding.from_table(np.eye(4), 2, 4, learn_codes="softmax")
+    with refused("codes"):
+        kc.CodeEmbedding.from_table(np.eye(4), 2, 4, codes="softmax")
 
 
 def test_reset_codebooks_keeps_codes():
     # Without learning; with keys of their own; with codewords as keys; with
     # latent vectors.
-    for mode in ({"learn_codes": None}, *MODES[1:]):
+    for mode in ({"codes": None}, *MODES[1:]):
         layer = make_layer(**mode)
         layer(IDS, training=True)
         for weight in layer.trainable_weights:
             if weight.name not in ("queries", "keys", "latents"):
                 weight.assign(weight + 1000)
-        if mode["learn_codes"] == "follow":
+        if mode["codes"] == "follow":
             layer.recode()
         codes, vectors = layer.codes, layer.embeddings
         layer.reset_codebooks()
@@ -381,15 +372,15 @@ def test_reset_codebooks_keeps_codes():
             assert np.abs(weight.numpy()).max() < 10
         np.testing.assert_array_equal(layer.codes, codes)
         assert not np.isclose(layer.embeddings, vectors).all(axis=1).any()
-        if mode["learn_codes"] == "follow":
+        if mode["codes"] == "follow":
             assert layer.recode() == 0
-        if mode["learn_codes"] is not None:
+        if mode["codes"] is not None:
             layer = kc.strip(layer)
         np.testing.assert_array_equal(layer.codes, codes)
 
 
 def test_recode_every_without_its_callback():
-    mode = {"learn_codes": "follow", "options": {"recode_every": 2}}
+    mode = {"codes": "follow", "options": {"recode_every": 2}}
     model = compile_model(make_model(**mode), run_eagerly=True)
     # Not `pytest.warns`, which passes on what old versions of Keras warn of.
     with warnings.catch_warnings(record=True) as caught:
@@ -405,10 +396,10 @@ def test_recode_every_without_its_callback():
     layer(IDS, training=True)
 
 
-@pytest.mark.parametrize("layer", [kc.CodeEmbedding, kc.CodeEmbedReduce])
+@pytest.mark.parametrize("combiner", [None, "mean"])
 @pytest.mark.parametrize("recodes", [False, True])
-def test_codes_that_followed_nothing(layer, recodes):
-    layer = layer(ROWS, WIDTH, M, K, learn_codes="follow")
+def test_codes_that_followed_nothing(combiner, recodes):
+    layer = make_layer(codes="follow", combiner=combiner)
     layer(IDS, training=True)
     if recodes:
         layer.recode()

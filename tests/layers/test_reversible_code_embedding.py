@@ -27,6 +27,7 @@ def pair(tie_weights=True, **kwargs):
     theirs = keras.layers.ReversibleEmbedding(V, D, **kwargs)
     theirs.build()
     ours = kc.ReversibleCodeEmbedding(V, D, 2, 16, **kwargs)
+    assert type(ours.reverse) is kc.Reverse
     ours.build()
     parts = [ours] if tie_weights else [ours, ours.reverse_embedding]
     for table, part in zip(TABLES, parts, strict=False):
@@ -82,7 +83,7 @@ def test_is_the_same_function_as_that_of_keras(pair, tie_weights, kwargs):
         assert got.shape == expected.shape and got.dtype == expected.dtype
         # Sums of 8 products of numbers up to 3 and some 2, rounded at most
         # twice to 8 bits where the dtype has no more.
-        half = "bfloat16" in (ours.compute_dtype, ours.reverse_dtype)
+        half = "bfloat16" in (ours.compute_dtype, ours.reverse.dtype)
         np.testing.assert_allclose(
             np.asarray(got, "float32"),
             np.asarray(expected, "float32"),
@@ -105,8 +106,10 @@ def test_is_the_same_function_as_that_of_keras(pair, tie_weights, kwargs):
         assert symbolic.shape == (None, *expected.shape[1:])
         assert symbolic.dtype == got.dtype
     check_config(ours)
-    for name in ("tie_weights", "logit_soft_cap", "reverse_dtype", "mask_zero"):
-        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.mask_zero == theirs.mask_zero
+    assert ours.reverse == kc.Reverse(
+        theirs.tie_weights, theirs.reverse_dtype, theirs.logit_soft_cap
+    )
 
 
 class InLayer(keras.layers.Layer):
@@ -139,7 +142,7 @@ def test_dtype_of_logits_within_a_layer(outer, tie_weights):
 
 
 def test_masks_of_ragged_ids():
-    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, mask_zero=True)
+    layer = kc.CodeEmbedding(V, D, 2, 16, reverse=kc.Reverse(), mask_zero=True)
     plain = kc.CodeEmbedding(V, D, 2, 16)
     ragged = tf.RaggedTensor.from_row_lengths([0, 29, 3], [1, 2])
     assert layer(ragged).shape == plain(ragged).shape == (2, None, D)
@@ -150,10 +153,11 @@ def test_masks_of_ragged_ids():
 @pytest.mark.parametrize("tie_weights", [True, False])
 def test_from_table(tie_weights):
     kwargs = {} if tie_weights else {"reverse_table": TABLES[1]}
-    layer = kc.ReversibleCodeEmbedding.from_table(
-        TABLES[0], 8, 8, seed=0, verbose=0, logit_soft_cap=9.0, **kwargs
+    reverse = kc.Reverse(tie_weights, logit_soft_cap=9.0)
+    layer = kc.CodeEmbedding.from_table(
+        TABLES[0], 8, 8, seed=0, verbose=0, reverse=reverse, **kwargs
     )
-    assert layer.tie_weights == tie_weights and layer.logit_soft_cap == 9.0
+    assert layer.reverse == reverse
     parts = [layer] if tie_weights else [layer, layer.reverse_embedding]
     for table, part in zip(TABLES, parts, strict=False):
         error = np.square(part.embeddings - table).sum()
@@ -166,12 +170,12 @@ def test_from_table(tie_weights):
 
 def test_codes_that_follow():
     """Codes of the table that ids are looked up in follow the task."""
-    layer = kc.ReversibleCodeEmbedding.from_table(
+    layer = kc.CodeEmbedding.from_table(
         TABLES[0],
         4,
         8,
         reverse_table=TABLES[1],
-        learn_codes="follow",
+        codes="follow",
         seed=0,
         verbose=0,
     )
@@ -201,8 +205,8 @@ def test_bad_arguments(name, value):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"tie_weights": False},
-        {"tie_weights": True, "reverse_table": TABLES[1]},
+        {"reverse": kc.Reverse(tie_weights=False)},
+        {"reverse": kc.Reverse(), "reverse_table": TABLES[1]},
         {"reverse_table": TABLES[1].T},
         {"reverse_table": TABLES[1] * np.nan},
     ],
@@ -210,7 +214,7 @@ def test_bad_arguments(name, value):
 def test_tables_that_do_not_go_together(arguments):
     learner = kc.learners.AdditiveQuantizer(4, 8, verbose=0)
     with refused("reverse_table"):
-        kc.ReversibleCodeEmbedding.from_table(
+        kc.CodeEmbedding.from_table(
             TABLES[0], 4, 8, learner=learner, **arguments
         )
     assert learner.codebooks is None

@@ -16,14 +16,14 @@ def table(rows):
 LAYERS = {
     "codes": lambda rows: kc.CodeEmbedding(rows, 6, 3, 4),
     "codes-follow": lambda rows: kc.CodeEmbedding(
-        rows, 6, 3, 4, learn_codes="follow"
+        rows, 6, 3, 4, codes="follow"
     ),
     "rounded": lambda rows: kc.QuantizedEmbedding.from_table(
         table(rows), 4, rank=2
     ),
-    "anchors": lambda rows: kc.ANTEmbedding(rows, 6, 5, storage="dense"),
+    "anchors": lambda rows: kc.ANTEmbedding(rows, 6, 5, transform="dense"),
     "anchors-sparse": lambda rows: kc.ANTEmbedding(
-        rows, 6, 5, storage="sparse"
+        rows, 6, 5, transform="sparse"
     ),
     "anchors-fixed": lambda rows: kc.ANTEmbedding.from_table(
         table(rows), 5, 2, verbose=0

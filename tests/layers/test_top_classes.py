@@ -325,11 +325,11 @@ def test_names_that_would_be_the_same():
 
 
 TABLES = {
-    "codes": lambda: kc.CodeEmbedding(40, WIDTH, 4, 16, seed=0),
+    "codes": lambda: kc.CodeEmbedding(40, WIDTH, 4, 16),
     "untied": lambda: kc.ReversibleCodeEmbedding(
-        40, WIDTH, 4, 16, tie_weights=False, logit_soft_cap=1.0, seed=0
+        40, WIDTH, 4, 16, tie_weights=False, logit_soft_cap=1.0
     ),
-    "anchors": lambda: kc.ANTEmbedding(40, WIDTH, 6, seed=0),
+    "anchors": lambda: kc.ANTEmbedding(40, WIDTH, 6),
 }
 
 

@@ -26,9 +26,7 @@ def kind(value):
 
 
 def make_layer(options, rows=ROWS, width=WIDTH, **kwargs):
-    return kc.CodeEmbedding(
-        rows, width, M, K, learn_codes=options, seed=0, **kwargs
-    )
+    return kc.CodeEmbedding(rows, width, M, K, codes=options, **kwargs)
 
 
 @pytest.mark.parametrize("name", ["softmax", "nearest"])
@@ -61,7 +59,7 @@ def test_scores_are_normalized_over_the_last_batches(name):
 
 
 def test_codes_of_many_keys_are_found_in_parts():
-    layer = kc.CodeEmbedding(300, 8, 2, 16384, learn_codes="softmax", seed=0)
+    layer = kc.CodeEmbedding(300, 8, 2, 16384, codes="softmax")
     layer.build()
     queries, keys = layer.queries.numpy(), layer.keys.numpy()
     for m, part in enumerate((slice(0, 4), slice(4, 8))):

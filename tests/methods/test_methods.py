@@ -49,7 +49,7 @@ def test_fitted_layers(method, quantize, tmp_path):
     assert ((rows - TABLE) ** 2).sum() < 0.9 * (TABLE**2).sum()
     # A new layer has the shapes of a fitted one.
     fit = method.start(seed=0)
-    new = method.new_layer(method.rows, fit, 400, 12)
+    new = method.new_layer(fit, 400, 12)
     fitted = fit.from_table(TABLE, sample_weight=np.arange(1, 401))
     assert [w.shape for w in new.weights] == [w.shape for w in fitted.weights]
     new.set_weights(fitted.get_weights())
@@ -96,33 +96,36 @@ def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
 
 
 def places_of_tables():
+    """Pairs of `(combiner, tie_weights)`, and a model with a table there."""
     ids = keras.Input((5,), dtype="int32")
     table = layers.Embedding(60, 16, name="words")
-    yield kc.QuantizedEmbedding, keras.Model(ids, layers.Flatten()(table(ids)))
+    yield (None, None), keras.Model(ids, layers.Flatten()(table(ids)))
     table = layers.Embedding(60, 16, name="words", mask_zero=True)
     pooled = layers.GlobalAveragePooling1D()(table(ids))
-    yield kc.QuantizedEmbedReduce, keras.Model(ids, pooled)
+    yield ("mean", None), keras.Model(ids, pooled)
     for tie_weights in (True, False):
         table = layers.ReversibleEmbedding(
             60, 16, name="words", tie_weights=tie_weights
         )
         logits = table(layers.Dense(16)(table(ids)), reverse=True)
-        yield kc.ReversibleQuantizedEmbedding, keras.Model(ids, logits)
+        yield (None, tie_weights), keras.Model(ids, logits)
     keras_rs = pytest.importorskip("keras_rs")
     reduce = keras_rs.layers.EmbedReduce(60, 16, combiner="sum", name="words")
-    yield kc.QuantizedEmbedReduce, keras.Sequential([ids, reduce])
+    yield ("sum", None), keras.Sequential([ids, reduce])
 
 
 def test_rounded_rows_in_every_place_of_a_table():
     ids = np.random.default_rng(0).integers(1, 60, size=(4, 5), dtype="int32")
-    for cls, model in places_of_tables():
+    for options, model in places_of_tables():
         for method, most in (
             (Rounded(8), 0.02),
             (Rounded(8, rank=16, learn_rows=True), 0.03),
         ):
             small = compress(model, method, min_bytes=100)
             layer = small.get_layer("words")
-            assert type(layer) is cls
+            assert type(layer) is kc.QuantizedEmbedding
+            reverse = layer.reverse and layer.reverse.tie_weights
+            assert options == (layer.combiner and layer.combiner.name, reverse)
             assert layer.learn_rows is method.learn_rows
             expected = np.asarray(model(ids))
             np.testing.assert_allclose(

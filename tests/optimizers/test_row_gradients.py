@@ -9,13 +9,9 @@ import keras_compembed as kc
 IDS = np.array([3, 0, 3, 5, 7, 3])
 UPSTREAM = np.arange(1.0, 49.0).reshape(6, 8)
 LAYERS = {
-    "latents": lambda: kc.CodeEmbedding(
-        9, 8, 2, 4, learn_codes="follow", seed=0
-    ),
-    "rows": lambda: kc.QuantizedEmbedding(9, 8, learn_rows=True, seed=0),
-    "anchors": lambda: kc.ANTEmbedding(
-        9, 8, num_anchors=4, storage="sparse", seed=0
-    ),
+    "latents": lambda: kc.CodeEmbedding(9, 8, 2, 4, codes="follow"),
+    "rows": lambda: kc.QuantizedEmbedding(9, 8, learn_rows=True),
+    "anchors": lambda: kc.ANTEmbedding(9, 8, 4, transform="sparse"),
 }
 
 

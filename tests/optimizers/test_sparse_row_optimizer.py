@@ -241,7 +241,7 @@ def make_model(layer="embedding"):
         layer = keras.layers.Embedding(40, 6)
     else:
         layer = kc.CodeEmbedding(
-            40, 6, 3, 4, composition="concat", learn_codes="softmax"
+            40, 6, 3, 4, composition="concat", codes="softmax"
         )
     return keras.Sequential(
         [

@@ -15,7 +15,7 @@ SHAPE = (4, 3)
 def anchored():
     """A layer with an l1 of 1, and its transform, which is far from 0."""
     layer = kc.ANTEmbedding(
-        4, 4, num_anchors=3, l1=1.0, storage="dense", seed=0, name="words"
+        4, 4, num_anchors=3, l1=1.0, transform="dense", name="words"
     )
     layer.build()
     (weight,) = (x for x in layer.trainable_weights if x is not layer.anchors)

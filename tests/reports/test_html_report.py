@@ -189,7 +189,7 @@ def test_models_of_no_layers_and_of_many(write):
     assert "no weights yet" in text
     # Many layers are summed up.
     ids = keras.Input((2,), dtype="int32")
-    layers = [kc.CodeEmbedding(8 + x, 4, 2, 4, seed=0) for x in range(40)]
+    layers = [kc.CodeEmbedding(8 + x, 4, 2, 4) for x in range(40)]
     _, text = write(keras.Model(ids, [layer(ids) for layer in layers]))
     assert "40 embedding layers, 40 compressed." in text
     assert "28 smaller layers" in text

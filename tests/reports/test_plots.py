@@ -175,7 +175,7 @@ def test_dots_stand_at_size_and_accuracy(tmp_path, axes):
 
 
 def test_bars_add_up(tmp_path, axes):
-    anchors = kc.ANTEmbedding(5000, 8, num_anchors=5, storage="dense")
+    anchors = kc.ANTEmbedding(5000, 8, num_anchors=5, transform="dense")
     anchors.build()
     for report, parts in (
         (tiny_report(), {"codes", "codebooks"}),

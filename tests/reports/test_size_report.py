@@ -86,7 +86,7 @@ def test_compositions(composition, values):
 
 
 def test_what_learning_takes_is_not_counted():
-    layer = CodeEmbedding(100, 8, 4, 16, learn_codes="softmax")
+    layer = CodeEmbedding(100, 8, 4, 16, codes="softmax")
     layer.build()
     report = size_report(layer)
     assert report.embedding_bytes == 100 * 2 + 4 * 4 * 16 * 8
@@ -190,7 +190,7 @@ def anchor_embedding(num_rows=1000, num_anchors=20, **kwargs):
 
 @pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
 def test_anchors(storage):
-    layer = anchor_embedding(storage=storage, name="tokens")
+    layer = anchor_embedding(transform=storage, name="tokens")
     (row,) = size_report(layer).embeddings
     assert (row.num_anchors, row.num_nonzeros) == (20, 1000)
     assert row.num_values == 1000 + 20 * 8
@@ -238,7 +238,7 @@ def test_rounded_rows(is_built, learn_rows):
 
 def test_other_layers_that_look_up():
     table = np.random.default_rng(0).normal(size=(60, 8))
-    layer = SparseEmbedding(60, 8, 0.8, seed=0)
+    layer = SparseEmbedding(60, 8, 0.8)
     anchors = ANTEmbedding(100, 8, num_anchors=5, name="words")
     for each in (layer, anchors):
         with refused("model", each.name):

@@ -17,7 +17,8 @@ WEIGHT = RNG.uniform(0.1, 3, size=200).astype("float32")
 
 
 def decode(factors):
-    return factors.rows.decode() @ factors.projection
+    rounded, _, projection = factors
+    return rounded.decode() @ projection
 
 
 def weighted_error(factors, weight=WEIGHT):
@@ -48,7 +49,8 @@ def test_best_rank_where_rounding_costs_nothing():
     alike = round_factors(TABLE, 8, 8, seed=0)
     assert weighted_error(alike) > weighted_error(factors)
     # What rows were rounded from gives the same rank.
-    rows = factors.latents @ factors.projection
+    _, latents, projection = factors
+    rows = latents @ projection
     assert np.sum(WEIGHT[:, None] * (TABLE - rows) ** 2) < 1.001 * least
 
 
@@ -95,7 +97,7 @@ def test_search_equals_the_reference(bits):
     gram = projection.astype("float64") @ projection.T
     rows = rng.normal(size=(15, 7))
     start = round_rows(rows, bits, block_size=3)
-    found = round_onto(
+    found, _ = round_onto(
         rows @ projection, projection, bits, 3, "int8", start.unit
     )
     for place, target in enumerate(rows @ gram):
@@ -110,8 +112,8 @@ def test_search_equals_the_reference(bits):
             # A block of zeros has the same error whatever its scale.
             used = np.array([integers[b : b + 3].any() for b in (0, 3, 6)])
             reached.append(
-                np.array_equal(found.rows.integers[place], integers)
-                and np.array_equal(found.rows.scales[place][used], scales[used])
+                np.array_equal(found.integers[place], integers)
+                and np.array_equal(found.scales[place][used], scales[used])
             )
         assert any(reached), place
 

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.export.flatbuffer import read_model
-from keras_compembed.export.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import read_model
+from keras_compembed.litert.flatbuffer import schema
 
 ROWS = 97
 # What a file may be off by, of the largest number of an output.
@@ -21,23 +21,32 @@ def ids_input(length=None, dtype="int32", **kwargs):
 
 
 def code_embedding(num_codebooks=5, codebook_size=16, width=6, **kwargs):
-    kwargs.setdefault("input_dim", ROWS)
-    kwargs.setdefault("seed", 4)
+    shape = kwargs.setdefault("input_dim", ROWS), num_codebooks
+    rng = np.random.default_rng(4)
+    codes = rng.integers(codebook_size, size=shape, dtype="uint16")
+    kwargs.setdefault("codes", codes)
     return kc.CodeEmbedding(
         output_dim=width,
         num_codebooks=num_codebooks,
         codebook_size=codebook_size,
-        codebooks_initializer=keras.initializers.RandomNormal(seed=3),
+        codebooks=keras.initializers.RandomNormal(seed=3),
         **kwargs,
     )
 
 
 def anchor_embedding(
-    num_anchors=20, width=6, density=0.1, input_dim=ROWS, **kwargs
+    num_anchors=20,
+    width=6,
+    density=0.1,
+    input_dim=ROWS,
+    storage="dense",
+    mixture=None,
+    **kwargs,
 ):
-    kwargs.setdefault("storage", "dense")
+    keras.utils.set_random_seed(3)
     kwargs.setdefault("l1", kc.transforms.L1(non_negative=False))
-    layer = kc.ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
+    kwargs["transform"] = kc.transforms.Transform(storage, mixture)
+    layer = kc.ANTEmbedding(input_dim, width, num_anchors, **kwargs)
     layer.build()
     rng = np.random.default_rng(3)
     transform = rng.normal(size=(input_dim, num_anchors))

@@ -12,6 +12,7 @@ import numpy as np
 import keras_compembed as kc
 from keras_compembed import candidates
 from keras_compembed import trees
+from keras_compembed.learners.following_codes import FollowingCodes
 
 IDS, WIDTH, LABELS, BATCH_SIZE = 40, 6, 3, 16
 CLASSES, FEATURES = 30, 8
@@ -149,9 +150,12 @@ def codes(cls=kc.CodeEmbedding, **settings):
     def make(**kwargs):
         rng = np.random.default_rng(0)
         arguments = {"num_codebooks": 4, "codebook_size": 8, **settings}
-        if settings.get("learn_codes") in (None, "follow"):
-            arguments["codes"] = rng.integers(8, size=(IDS, 4))
-        layer = cls(IDS, 8, seed=0, **arguments, **kwargs)
+        learn = settings.get("codes")
+        if learn in (None, "follow"):
+            codes = rng.integers(8, size=(IDS, 4))
+            arguments["codes"] = FollowingCodes(codes=codes) if learn else codes
+        keras.utils.set_random_seed(0)
+        layer = cls(IDS, 8, **arguments, **kwargs)
         layer.build()
         # Numbers of size 1, so that no part of a vector can be missed.
         for weight in layer.trainable_weights:
@@ -165,10 +169,8 @@ def rounded(cls=kc.QuantizedEmbedding, **settings):
     """A layer of rounded rows."""
 
     def make(**kwargs):
-        # The unit follows from the first rows.
-        start = keras.initializers.RandomUniform(seed=0)
-        arguments = {"rows_initializer": start, "seed": 0, **settings}
-        layer = cls(IDS, 8, **arguments, **kwargs)
+        keras.utils.set_random_seed(0)
+        layer = cls(IDS, 8, **settings, **kwargs)
         layer.build()
         rng = np.random.default_rng(0)
         # Numbers of size 1, so that no part of a vector can be missed.
@@ -184,8 +186,9 @@ def anchors(storage, cls=kc.ANTEmbedding, **settings):
     """A layer of anchors."""
 
     def make(**kwargs):
-        arguments = {"num_anchors": 9, "l1": 3e-3, "seed": 0, **settings}
-        layer = cls(IDS, WIDTH, storage=storage, **arguments, **kwargs)
+        keras.utils.set_random_seed(0)
+        arguments = {"num_anchors": 9, "l1": 3e-3, **settings, **kwargs}
+        layer = cls(IDS, WIDTH, transform=storage, **arguments)
         layer.build()
         return layer
 
@@ -206,7 +209,8 @@ def table_part(cls, *settings, **options):
     """A layer that holds a part of a table."""
 
     def make(**kwargs):
-        arguments = {"name": "words", "seed": 0, **options, **kwargs}
+        keras.utils.set_random_seed(0)
+        arguments = {"name": "words", **options, **kwargs}
         layer = cls(IDS, WIDTH, *settings, **arguments)
         layer.build()
         return layer
@@ -219,9 +223,7 @@ def vocabulary_of_rounded_rows(**kwargs):
         18,
         WIDTH,
         bits=4,
-        learn_rows=True,
-        rows_initializer=keras.initializers.RandomUniform(seed=0),
-        seed=0,
+        learn_rows=keras.initializers.RandomUniform(seed=0),
         dtype=kwargs.get("dtype"),
     )
     make = table_part(
@@ -266,9 +268,9 @@ VECTORS = {
     "codes": codes(),
     "codes-concat": codes(composition="concat"),
     "codes-lstm": codes(composition="lstm"),
-    "codes-softmax": codes(learn_codes="softmax"),
-    "codes-nearest": codes(learn_codes="nearest", composition="concat"),
-    "codes-follow": codes(learn_codes="follow"),
+    "codes-softmax": codes(codes="softmax"),
+    "codes-nearest": codes(codes="nearest", composition="concat"),
+    "codes-follow": codes(codes="follow"),
     "rounded-narrow": rounded(bits=4, block_size=3, rank=5),
     "rounded-learned": rounded(bits=2, learn_rows=True),
     "anchors-dense": anchors("dense"),
@@ -283,9 +285,9 @@ VECTORS = {
 SUMS = {
     "codes-pooled": codes(kc.CodeEmbedReduce, mask_zero=True),
     "codes-pooled-follow": codes(
-        kc.CodeEmbedReduce, learn_codes="follow", combiner="sqrtn"
+        kc.CodeEmbedReduce, codes="follow", combiner="sqrtn"
     ),
-    "codes-pooled-softmax": codes(kc.CodeEmbedReduce, learn_codes="softmax"),
+    "codes-pooled-softmax": codes(kc.CodeEmbedReduce, codes="softmax"),
     "rounded-pooled-learned": rounded(
         kc.QuantizedEmbedReduce,
         bits=4,

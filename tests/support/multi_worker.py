@@ -67,9 +67,9 @@ def codes():
     # until one sends its own to the others.
     layers = [
         make(),
-        make(learn_codes="nearest"),
-        make(learn_codes="softmax"),
-        make(learn_codes=follow),
+        make(codes="nearest"),
+        make(codes="softmax"),
+        make(codes=follow),
         kc.QuantizedEmbedding(IDS, WIDTH, bits=4, rank=4),
         kc.QuantizedEmbedding(IDS, WIDTH, bits=8, learn_rows=True),
     ]
@@ -78,9 +78,7 @@ def codes():
 
 def anchors():
     layers = [
-        kc.ANTEmbedding(
-            IDS, WIDTH, num_anchors=6, l1=1e-3, seed=0, storage=storage
-        )
+        kc.ANTEmbedding(IDS, WIDTH, num_anchors=6, l1=1e-3, transform=storage)
         for storage in ("dense", "lazy", "sparse")
     ]
     return classifier(layers, adam())
@@ -89,12 +87,12 @@ def anchors():
 def sums():
     layers = [
         kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, combiner="sum"),
-        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, learn_codes="softmax"),
-        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, seed=0, storage="dense"),
+        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, codes="softmax"),
+        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, transform="dense"),
         kc.ANTEmbedReduce(
-            IDS, WIDTH, 6, l1=1e-3, seed=0, storage="lazy", combiner="sqrtn"
+            IDS, WIDTH, 6, l1=1e-3, transform="lazy", combiner="sqrtn"
         ),
-        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, seed=0, storage="sparse"),
+        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, transform="sparse"),
         kc.QuantizedEmbedReduce(IDS, WIDTH, bits=8, learn_rows=True),
     ]
     return classifier(layers, adam())
@@ -120,13 +118,11 @@ def tree():
 
 
 def class_codes():
-    return kc.CodeEmbedding(
-        IDS, WIDTH, num_codebooks=4, codebook_size=8, seed=0
-    )
+    return kc.CodeEmbedding(IDS, WIDTH, num_codebooks=4, codebook_size=8)
 
 
 def class_anchors():
-    return kc.ANTEmbedding(IDS, WIDTH, num_anchors=9, storage="lazy", seed=0)
+    return kc.ANTEmbedding(IDS, WIDTH, num_anchors=9, transform="lazy")
 
 
 def items():

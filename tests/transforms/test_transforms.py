@@ -11,8 +11,8 @@ from keras_compembed.anchors import Given
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
+from keras_compembed.transforms import Transform
 from keras_compembed.transforms.dense_rows import DenseRows
-from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.lazy_rows import LazyRows
 from keras_compembed.transforms.mixture import ACTIVATIONS
 from keras_compembed.transforms.mixture import entmax
@@ -115,7 +115,7 @@ def test_shrink(non_negative):
     ids=["ftrl", "ftrl-of-rows", "ema"],
 )
 def test_optimizers_that_cannot_be_handled(optimizer):
-    layer = kc.ANTEmbedding(9, 4, 3, seed=0)
+    layer = kc.ANTEmbedding(9, 4, 3)
     model = keras.Sequential([keras.Input((2,), dtype="int32"), layer])
     model.compile(optimizer, "mse", run_eagerly=True)
     with pytest.raises(ValueError, match="ANTEmbedding"):
@@ -147,6 +147,10 @@ def test_l1_follows_the_target():
         (L1, "threshold", {"threshold": "adam"}),
         (L1, "target_nonzeros", {"target_nonzeros": 0}),
         (L1, "target_nonzeros", {"target_nonzeros": 9, "l1": 0}),
+        (L1, "negative_weight", {"negative_weight": -1}),
+        (Transform, "storage", {"storage": 3}),
+        (Transform, "activation", {"mixture": "relu"}),
+        (Transform, "softmax_rows", {"softmax_rows": 0}),
         (Mixture, "num_sets", {"num_sets": 0}),
         (Mixture, "activation", {"activation": "relu"}),
         (SparseRows, "max_nonzeros", {"max_nonzeros": 0}),
@@ -155,8 +159,6 @@ def test_l1_follows_the_target():
 def test_bad_settings(cls, name, arguments):
     with refused(name):
         cls(**arguments)
-    with refused("num_nonzeros", -1):
-        FixedRows(-1, 0)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_bad_settings(cls, name, arguments):
     ],
 )
 def test_storage(input_dim, num_anchors, given, kind):
-    layer = kc.ANTEmbedding(input_dim, 4, num_anchors, storage=given)
+    layer = kc.ANTEmbedding(input_dim, 4, num_anchors, transform=given)
     assert type(layer.storage) is kind and layer.storage is not given
     if given == "sparse":
         assert layer.storage.max_nonzeros == min(16, num_anchors)
@@ -189,10 +191,9 @@ def test_first_numbers(storage, non_negative):
         9,
         4,
         6,
-        anchors_initializer=Given(ids=[-1, 7, 3, -1, -1, -1]),
+        anchors=Given(ids=[-1, 7, 3, -1, -1, -1]),
         l1=L1(1e-4, non_negative=non_negative),
-        storage=SparseRows(4) if storage == "sparse" else storage,
-        seed=0,
+        transform=SparseRows(4) if storage == "sparse" else storage,
     )
     layer.build()
     start = layer.get_transform().dense_rows()

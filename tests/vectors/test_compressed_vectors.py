@@ -58,9 +58,7 @@ def given():
     """Of layers that were not learned, with the other compositions."""
     found = {}
     for composition in ("concat", "lstm"):
-        layer = CodeEmbedding(
-            ROWS, WIDTH, 5, 12, composition=composition, seed=0
-        )
+        layer = CodeEmbedding(ROWS, WIDTH, 5, 12, composition=composition)
         layer.build()
         found[composition] = CompressedVectors(WORDS, layer), layer
     return found

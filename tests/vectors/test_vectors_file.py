@@ -22,11 +22,11 @@ WIDTH = 6
 def make_layer(kind, rows):
     table = np.random.default_rng(0).normal(size=(rows, WIDTH))
     if kind == "codes":
-        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, seed=0)
+        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5)
         layer.build()
     elif kind == "linear":
         composition = kc.compositions.LinearComposition(3)
-        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, composition, seed=0)
+        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, composition)
         layer.build()
     elif kind == "rounded":
         layer = kc.QuantizedEmbedding.from_table(table, 4, 4, verbose=0)

@@ -33,7 +33,7 @@ EVERY = pytest.mark.parametrize("case", CASES)
 
 def make(case, **kwargs):
     cls, settings, options = CASES[case]
-    return cls(IDS, WIDTH, *settings, **{"seed": 0, **options, **kwargs})
+    return cls(IDS, WIDTH, *settings, seed=0, **options).in_layer(**kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -72,61 +72,61 @@ def hashed(identity, hashes, size):
     ]
 
 
-def hash_row(layer, identity):
-    hashes = layer.hashes.numpy()
-    places = hashed(identity, hashes[:, : layer.num_hashes], layer.num_rows)
+def hash_row(store, identity):
+    hashes = store.hashes.numpy()
+    places = hashed(identity, hashes[:, : store.num_hashes], store.num_rows)
     owner = identity
-    if layer.num_importances:
+    if store.num_importances:
         (owner,) = hashed(
-            identity, hashes[:, layer.num_hashes :], layer.num_importances
+            identity, hashes[:, store.num_hashes :], store.num_importances
         )
-    return layer.importances.numpy()[owner] @ layer.shared_rows.numpy()[places]
+    return store.importances.numpy()[owner] @ store.shared_rows.numpy()[places]
 
 
-def quotient_remainder_row(layer, identity):
-    quotient, remainder = divmod(identity, layer.num_remainders)
-    first = layer.quotients.numpy()[quotient]
-    second = layer.remainders.numpy()[remainder]
-    if layer.operation == "concat":
+def quotient_remainder_row(store, identity):
+    quotient, remainder = divmod(identity, store.num_remainders)
+    first = store.quotients.numpy()[quotient]
+    second = store.remainders.numpy()[remainder]
+    if store.operation == "concat":
         return np.concatenate([first, second])
-    return first * second if layer.operation == "multiply" else first + second
+    return first * second if store.operation == "multiply" else first + second
 
 
-def tensor_train_row(layer, identity):
+def tensor_train_row(store, identity):
     row = np.ones((1, 1))
-    for k, place in enumerate(np.unravel_index(identity, layer.row_factors)):
+    for k, place in enumerate(np.unravel_index(identity, store.row_factors)):
         core = (
-            layer.cores[k]
+            store.cores[k]
             .numpy()[place]
             .reshape(
-                layer.ranks[k], layer.column_factors[k], layer.ranks[k + 1]
+                store.ranks[k], store.column_factors[k], store.ranks[k + 1]
             )
         )
         row = np.einsum("da,acb->dcb", row, core)
-        row = row.reshape(-1, layer.ranks[k + 1])
+        row = row.reshape(-1, store.ranks[k + 1])
     return row[:, 0]
 
 
-def word2ket_row(layer, identity):
-    places = np.unravel_index(identity, layer.row_factors)
+def word2ket_row(store, identity):
+    places = np.unravel_index(identity, store.row_factors)
     row = 0
-    for product in range(layer.rank):
+    for product in range(store.rank):
         vector = np.ones(1)
-        for factor, place in zip(layer.factors, places, strict=True):
-            parts = factor.numpy()[place].reshape(layer.rank, -1)
+        for factor, place in zip(store.factors, places, strict=True):
+            parts = factor.numpy()[place].reshape(store.rank, -1)
             vector = np.kron(vector, parts[product])
         row = row + vector
     return row
 
 
-def deep_hash_row(layer, identity):
-    codes = hashed(identity, layer.hashes.numpy(), layer.num_buckets)
-    vector = 2 * np.array(codes) / (layer.num_buckets - 1) - 1
-    last = len(layer.hidden_units)
+def deep_hash_row(store, identity):
+    codes = hashed(identity, store.hashes.numpy(), store.num_buckets)
+    vector = 2 * np.array(codes) / (store.num_buckets - 1) - 1
+    last = len(store.hidden_units)
     for k in range(last + 1):
         kernel, bias = (
-            getattr(layer, f"kernel_{k}"),
-            getattr(layer, f"bias_{k}"),
+            getattr(store, f"kernel_{k}"),
+            getattr(store, f"bias_{k}"),
         )
         vector = vector @ kernel.numpy() + bias.numpy()
         if k < last:
@@ -147,8 +147,8 @@ REFERENCES = {
 @EVERY
 def test_rows_are_those_of_the_reference(case, trained):
     _, layer = trained(case)
-    reference = REFERENCES[type(layer)]
-    expected = [reference(layer, identity) for identity in range(IDS)]
+    reference = REFERENCES[type(layer.store)]
+    expected = [reference(layer.store, identity) for identity in range(IDS)]
     np.testing.assert_allclose(rows_of(layer), expected, rtol=1e-4, atol=1e-6)
     # Hash functions may take two ids for one.
     different = len(np.unique(np.round(expected, 6), axis=0))
@@ -176,7 +176,7 @@ def test_litert_file(case, quantize, trained, tmp_path):
         assert export.max_error < 1e-5
         assert export.max_row_error < 1e-5 and export.held_layers == ("words",)
     found = kc.export.inspect_litert(path).constant_bytes
-    assert 0 <= found - layer.litert_bytes(quantize) < 150
+    assert 0 <= found - layer.store.litert_bytes(quantize) < 150
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,6 @@ def test_litert_file(case, quantize, trained, tmp_path):
 def test_training_composes_each_vector_once(case):
     """With the gradients of all of them."""
     layer = make(case)
-    layer.build()
     ids = tf.constant([[3, 3, 70], [0, 70, 3]])
     upstream = np.random.default_rng(0).normal(size=(2, 3, WIDTH))
     weights = [weight.value for weight in layer.trainable_weights]
@@ -229,8 +228,9 @@ def test_hash_fit_is_least_squares(case):
     first = cls.from_table(TABLE, *settings, iterations=1, **fit)
     layer = cls.from_table(TABLE, *settings, iterations=15, **fit)
     assert error(layer) < error(first) < np.sum(TABLE**2)
-    places, owners = (part.numpy() for part in layer.places(tf.range(IDS)))
-    matrix = np.zeros((IDS, layer.num_rows))
+    found = layer.store.places(tf.range(IDS))
+    places, owners = (part.numpy() for part in found)
+    matrix = np.zeros((IDS, layer.store.num_rows))
     own = layer.importances.numpy()[owners]
     np.add.at(matrix, (np.arange(IDS)[:, None], places), own)
     best = np.linalg.lstsq(matrix, TABLE, rcond=None)[0]
@@ -276,6 +276,6 @@ def test_tensor_train_fit():
 def test_methods(method, name):
     assert method.name == name
     layer = method.start(seed=0).from_table(TABLE)
-    assert isinstance(layer, method.rows)
+    assert isinstance(layer.store, method.store)
     assert error(layer) < np.sum(TABLE**2)
-    assert method.litert_bytes(IDS, WIDTH) == layer.litert_bytes()
+    assert method.litert_bytes(IDS, WIDTH) == layer.store.litert_bytes()

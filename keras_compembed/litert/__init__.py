@@ -1,0 +1,1 @@
+"""Tables and graphs as LiteRT has them: what files hold and what runs."""

@@ -1,0 +1,428 @@
+"""LiteRT files as objects: the op list, and int8 tables made int4 or int2."""
+
+import collections
+import dataclasses
+import hashlib
+
+import flatbuffers
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+
+IDENTIFIER = b"TFL3"
+# The runtime reads tables in place and wants them aligned.
+_ALIGNMENT = 16
+_MIN_RUNTIME = b"min_runtime_version"
+# Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
+# it when they load the file. The runtimes that have it, by bits of a number.
+_LOOKUP_VERSION = 4
+PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
+# TensorFlow before 2.21 has no name for INT2.
+_TYPES = {2: 19, 4: schema.TensorType.INT4}
+_OP_NAMES = {
+    code: name
+    for name, code in vars(schema.BuiltinOperator).items()
+    if isinstance(code, int)
+}
+_TYPE_NAMES = {_TYPES[2]: "int2"} | {
+    code: name.lower()
+    for name, code in vars(schema.TensorType).items()
+    if isinstance(code, int)
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoredTable:
+    """Integers of one layer on their way into a file."""
+
+    name: str
+    converted: np.ndarray
+    packed: np.ndarray
+    bits: int | None = None
+    unit: np.float32 | None = None
+
+
+def read_model(content):
+    """The object of a file's bytes."""
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+
+
+def write_model(model):
+    """The bytes of an object from `read_model`."""
+    for buffer in model.buffers:
+        buffer.__class__ = _AlignedBuffer
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    return builder.Output()
+
+
+class _AlignedBuffer(schema.BufferT):
+    def Pack(self, builder):
+        data = None
+        # An absent vector and an empty one mean different things: leave both.
+        if self.data is not None:
+            content = np.asarray(self.data, dtype="uint8").tobytes()
+            builder.StartVector(1, len(content), _ALIGNMENT)
+            builder.head -= len(content)
+            end = builder.head + len(content)
+            builder.Bytes[builder.head : end] = content
+            data = builder.EndVector()
+        schema.BufferStart(builder)
+        if data is not None:
+            schema.BufferAddData(builder, data)
+        schema.BufferAddOffset(builder, self.offset)
+        schema.BufferAddSize(builder, self.size)
+        return schema.BufferEnd(builder)
+
+
+def count_ops(model):
+    """How many ops of each name there are, by name."""
+    names = collections.Counter(
+        name_op(model, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators or ()
+    )
+    return dict(sorted(names.items()))
+
+
+def name_op(model, operator):
+    """Name of an op; that of a custom one begins with `"CUSTOM "`."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    # Old files have a code of 8 bits only.
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    if number == schema.BuiltinOperator.CUSTOM:
+        return f"CUSTOM {code.customCode.decode()}"
+    return _OP_NAMES.get(number, f"BUILTIN {number}")
+
+
+def name_type(number):
+    """Name of a tensor's type, e.g. `"int8"`."""
+    return _TYPE_NAMES.get(number, f"type {number}")
+
+
+def get_min_runtime(model):
+    """Oldest runtime of a model as a tuple of integers, `()` if unknown."""
+    text = get_min_runtime_text(model)
+    return tuple(map(int, text.split("."))) if text else ()
+
+
+def get_min_runtime_text(model):
+    """Oldest runtime of a model as the file says it, or None if unknown."""
+    buffer = _min_runtime_buffer(model)
+    if buffer is None or buffer.data is None:
+        return None
+    return bytes(buffer.data).rstrip(b"\0").decode() or None
+
+
+def raise_min_runtime(model, version):
+    """Notes in the model that it needs a runtime of at least `version`."""
+    buffer = _min_runtime_buffer(model)
+    if buffer is not None and get_min_runtime(model) < version:
+        text = ".".join(map(str, version)).encode()
+        buffer.data = np.frombuffer(text.ljust(16, b"\0"), dtype="uint8")
+
+
+def _min_runtime_buffer(model):
+    for entry in model.metadata or ():
+        if entry.name == _MIN_RUNTIME:
+            return model.buffers[entry.buffer]
+    return None
+
+
+def order_ends(model, inputs, outputs):
+    """Puts inputs and outputs in order; the converter leaves them in any."""
+    (signature,) = model.signatureDefs
+    graph = model.subgraphs[signature.subgraphIndex]
+    for side, names in (("inputs", inputs), ("outputs", outputs)):
+        entries = sorted(
+            getattr(signature, side),
+            key=lambda entry: names.index(entry.name.decode()),
+        )
+        setattr(signature, side, entries)
+        order = [entry.tensorIndex for entry in entries]
+        places = sorted(getattr(graph, side), key=order.index)
+        setattr(graph, side, np.array(places, dtype="int32"))
+
+
+def pack_tables(model, tables):
+    """Gives `tables` the bytes that the file must hold, in place."""
+    buffers = {}
+    arrays = [table.converted for table in tables]
+    for graph, index, place in find_constants(model, arrays):
+        table = tables[place]
+        if table.bits is not None:
+            _pack_table(model, graph, index, table)
+        if table.unit is not None:
+            _keep_unit(model, graph, index, table.unit)
+        tensor = graph.tensors[index]
+        tensor.name = table.name.encode()
+        # One buffer however many tensors name the table. A new one: others
+        # may share that of the converter, by equal bytes.
+        if place not in buffers:
+            buffers[place] = add_buffer(model, table.packed.reshape(-1))
+        tensor.buffer = buffers[place]
+    drop_unused(model)
+    for place, table in enumerate(tables):
+        if place not in buffers:
+            _refuse_unpacked(model, table, set(buffers.values()))
+
+
+def find_constants(model, arrays):
+    """A list of graphs, tensors that hold an array, and which array."""
+    # All of them at once: tensors of several subgraphs may name one buffer.
+    return [
+        (graph, index, place)
+        for graph in model.subgraphs
+        for index, tensor in enumerate(graph.tensors)
+        if (place := _find_array(model, tensor, arrays)) is not None
+    ]
+
+
+def _find_array(model, tensor, arrays):
+    data = model.buffers[tensor.buffer].data
+    if data is None or tensor.shape is None:
+        return None
+    for place, array in enumerate(arrays):
+        if (
+            name_type(tensor.type) == array.dtype.name
+            and tuple(tensor.shape) == array.shape
+            and np.array_equal(data, array.view("uint8").reshape(-1))
+        ):
+            return place
+    return None
+
+
+def add_buffer(model, data=None):
+    """Place of a new buffer of a model."""
+    buffer = schema.BufferT()
+    buffer.data = data
+    model.buffers.append(buffer)
+    return len(model.buffers) - 1
+
+
+def set_integers(tensor, kind, scales):
+    """Makes a tensor one of integers that stand for multiples of scales."""
+    tensor.type = kind
+    quantization = schema.QuantizationParametersT()
+    quantization.scale = scales
+    quantization.zeroPoint = np.zeros(len(scales), dtype="int64")
+    tensor.quantization = quantization
+
+
+def make_dequantize(model, version, source, target):
+    """An op that makes floats of a tensor of integers."""
+    op = schema.OperatorT()
+    kind = schema.BuiltinOperator.DEQUANTIZE
+    op.opcodeIndex = find_opcode(model, kind, version)
+    op.inputs = np.array([source], dtype="int32")
+    op.outputs = np.array([target], dtype="int32")
+    op.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
+    op.builtinOptions = schema.DequantizeOptionsT()
+    return op
+
+
+def gathers_of_floats(model, graph, index, max_rank):
+    """Gathers of a table of integers, without the casts behind them."""
+    gathers = list_readers(graph, index)
+    for gather in gathers:
+        numbers = gather.outputs[0]
+        casts = list_readers(graph, numbers)
+        kinds = [name_op(model, op) for op in (gather, *casts)]
+        if (
+            kinds != ["GATHER", *("CAST" for _ in casts)]
+            or gather.inputs[0] != index
+            or len(graph.tensors[gather.inputs[1]].shape) > max_rank
+            or numbers in graph.outputs
+        ):
+            raise RuntimeError(
+                f"A table cannot be packed: the converter reads it by {kinds}, "
+                "not by GATHER of ids and CAST. Pass `min_runtime='2.17'` to "
+                "store it in a way that needs no rewriting."
+            )
+        graph.tensors[numbers].type = schema.TensorType.FLOAT32
+        for cast in casts:
+            replace_tensor(model, graph, cast.outputs[0], numbers)
+            graph.operators.remove(cast)
+    return gathers
+
+
+def _pack_table(model, graph, index, table):
+    """Rewrites one int8 tensor of `graph` and the ops that read it."""
+    for gather in gathers_of_floats(model, graph, index, max_rank=1):
+        gather.opcodeIndex = find_opcode(
+            model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
+        )
+        gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
+        gather.builtinOptionsType = schema.BuiltinOptions.NONE
+        gather.builtinOptions = None
+        graph.tensors[gather.outputs[0]].quantization = None
+    one = np.ones(1, dtype="float32")
+    set_integers(graph.tensors[index], _TYPES[table.bits], one)
+    raise_min_runtime(model, PACKED_RUNTIMES[table.bits])
+
+
+def _keep_unit(model, graph, index, unit):
+    """Undoes that the converter rounded the unit of a table to float16."""
+    ops = list_readers(graph, index)
+    for kind in ("GATHER", "CAST"):
+        ops = [
+            reader
+            for op in ops
+            if name_op(model, op) == kind
+            for reader in list_readers(graph, op.outputs[0])
+        ]
+    for op in ops:
+        for operand in op.inputs:
+            rounded = _find_float16_scalar(model, graph, operand)
+            if rounded is None:
+                continue
+            op.inputs = np.where(
+                op.inputs == operand, _add_scalar(model, graph, unit), op.inputs
+            )
+            if not list_readers(graph, operand):
+                graph.operators.remove(rounded)
+
+
+def _add_scalar(model, graph, value):
+    tensor = schema.TensorT()
+    tensor.type = schema.TensorType.FLOAT32
+    tensor.shape = np.zeros(0, "int32")
+    tensor.name = b"scale_unit"
+    data = np.array([value], "float32").view("uint8")
+    tensor.buffer = add_buffer(model, data)
+    graph.tensors.append(tensor)
+    return len(graph.tensors) - 1
+
+
+def _find_float16_scalar(model, graph, index):
+    """The op that makes a tensor of a float16 constant number, or None."""
+    for op in graph.operators:
+        if index in op.outputs and name_op(model, op) == "DEQUANTIZE":
+            stored = graph.tensors[op.inputs[0]]
+            data = model.buffers[stored.buffer].data
+            is_half = stored.type == schema.TensorType.FLOAT16
+            if is_half and data is not None and len(data) == 2:
+                return op
+    return None
+
+
+def list_readers(graph, index):
+    """Operators of a subgraph that read a tensor."""
+    return [op for op in graph.operators if index in op.inputs]
+
+
+def replace_tensor(model, graph, old, new):
+    """Makes whatever reads a tensor of a subgraph read another one."""
+
+    def replaced(indices):
+        return np.where(np.equal(indices, old), new, indices).astype("int32")
+
+    for operator in graph.operators:
+        operator.inputs = replaced(operator.inputs)
+    graph.outputs = replaced(graph.outputs)
+    for entry in _named_tensors(model, graph):
+        if entry.tensorIndex == old:
+            entry.tensorIndex = new
+
+
+def _named_tensors(model, graph):
+    """What names a subgraph's inputs and outputs."""
+    return [
+        entry
+        for signature in model.signatureDefs or ()
+        if model.subgraphs[signature.subgraphIndex] is graph
+        for entry in (*(signature.inputs or ()), *(signature.outputs or ()))
+    ]
+
+
+def find_opcode(model, wanted, version):
+    """Place of an op among those of a model, which gets it if it lacks it."""
+    for index, code in enumerate(model.operatorCodes):
+        if code.builtinCode == wanted and code.version == version:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode = wanted
+    # Of 8 bits, which end here.
+    code.deprecatedBuiltinCode = min(wanted, 127)
+    code.version = version
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def merge_buffers(model):
+    """Makes tensors of the same bytes name one buffer, in place."""
+    known, places = {}, {}
+    for index, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data):
+            content = np.asarray(buffer.data, "uint8").tobytes()
+            digest = hashlib.sha256(content).digest()
+            places[index] = known.setdefault(digest, index)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.buffer = places.get(tensor.buffer, tensor.buffer)
+
+
+def drop_unused(model):
+    """Removes what nothing reads: op codes, tensors, and bytes of buffers."""
+    operators = [op for graph in model.subgraphs for op in graph.operators]
+    used = sorted({op.opcodeIndex for op in operators})
+    for op in operators:
+        op.opcodeIndex = used.index(op.opcodeIndex)
+    model.operatorCodes = [model.operatorCodes[index] for index in used]
+    places = [_drop_unused_tensors(model, graph) for graph in model.subgraphs]
+    named = {t.buffer for graph in model.subgraphs for t in graph.tensors}
+    named.update(entry.buffer for entry in model.metadata or ())
+    for index, buffer in enumerate(model.buffers):
+        if index not in named:
+            buffer.data = None
+    return places
+
+
+def _drop_unused_tensors(model, graph):
+    lists = [(graph, "inputs"), (graph, "outputs")]
+    for operator in graph.operators:
+        lists += [(operator, "inputs"), (operator, "outputs")]
+        if operator.intermediates is not None:
+            lists.append((operator, "intermediates"))
+    entries = _named_tensors(model, graph)
+    used = {
+        int(index) for owner, name in lists for index in getattr(owner, name)
+    }
+    used.update(entry.tensorIndex for entry in entries)
+    used.discard(-1)
+    places = {old: new for new, old in enumerate(sorted(used))}
+    graph.tensors = [graph.tensors[index] for index in places]
+    places[-1] = -1
+    for owner, name in lists:
+        indices = [places[int(index)] for index in getattr(owner, name)]
+        setattr(owner, name, np.array(indices, "int32"))
+    for entry in entries:
+        entry.tensorIndex = places[entry.tensorIndex]
+    return places
+
+
+def _refuse_unpacked(model, table, known):
+    """Raises if the file holds as many integers as the table."""
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            data = model.buffers[tensor.buffer].data
+            if (
+                data is not None
+                and tensor.shape is not None
+                and tensor.buffer not in known
+                and "float" not in name_type(tensor.type)
+                and not _has_scales(tensor)
+                and len(data) >= max(table.packed.size, 64)
+                and table.converted.shape[0] in tensor.shape
+            ):
+                raise RuntimeError(
+                    f"The table {table.name!r} is not in the file as it is: "
+                    "the converter made one of shape "
+                    f"{tuple(map(int, tensor.shape))} of it. Please report "
+                    "this with the model."
+                )
+
+
+def _has_scales(tensor):
+    """Whether integers stand for floats, as weights of int8 do."""
+    scale = getattr(tensor.quantization, "scale", None)
+    return scale is not None and len(scale) > 0

@@ -1,0 +1,102 @@
+"""How rows of a store are read and scored in a LiteRT file."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.row_chunks import top_of_chunks
+
+# Largest difference allowed, over the largest output of Keras. Rounding of
+# float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
+# an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
+# a typical one, and so are the activations; layers add up.
+TOLERANCES = {
+    None: 1e-4,
+    "float16": 1e-2,
+    "int8": 0.1,
+    "int8_codebooks": 0.1,
+}
+# A float16 is off by so much of itself, an int8 by so much of the largest.
+ROUNDING = {
+    None: 0.0,
+    "float16": 2.0**-11,
+    "int8": 1 / 254,
+    "int8_codebooks": 1 / 254,
+}
+# Half the least step of float16, and what a sum in float32 is off by.
+LEAST = 2.0**-25
+FLOAT32 = 2.0**-23
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """Choices of `export_litert` that look-ups are written down by."""
+
+    quantize: str | None = None
+    min_runtime: tuple | None = None
+    optimize_for: str | None = None
+    fold: bool = True
+    matrices: list = dataclasses.field(default_factory=list, compare=False)
+    unpacked: list = dataclasses.field(default_factory=list, compare=False)
+    tables: list = dataclasses.field(default_factory=list, compare=False)
+
+    def note(self, matrix):
+        """Returns a matrix `(rows, columns)` of codewords or anchors."""
+        if self.quantize == "int8_codebooks":
+            self.matrices.append(matrix)
+        return matrix
+
+    def serves(self, runtime):
+        """Whether the oldest runtime to serve is at least some version."""
+        return self.min_runtime is None or self.min_runtime >= runtime
+
+
+class LiteRTForm:
+    """Reads rows of any store as the store does, in ops that LiteRT has."""
+
+    # A form adds each `StoredTable` of the file to the options' `tables`.
+    # How vectors meet the layers behind a look-up, see `RowProducts`.
+    products = None
+    # The method of a layer that the whole of `score` takes the place of.
+    scores_as = "score"
+
+    def __init__(self, store, options, path):
+        self._store = store
+        self._options = options
+        self._path = path
+        self.chunks = RowChunks(store.input_dim, store.output_dim)
+
+    def __call__(self, ids):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        return self._store.read(ids)
+
+    def score_chunks(self, vectors):
+        """Yields logits of vectors, for a chunk of ids at a time."""
+        for ids in self.chunks.ids(vectors):
+            rows = tf.cast(self(ids), vectors.dtype)
+            yield tf.matmul(vectors, rows, transpose_b=True)
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        return tf.concat(list(self.score_chunks(vectors)), axis=-1)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks(self.score_chunks(vectors), k)
+
+    # What follows is for the comparison of a file's rows with Keras.
+
+    @property
+    def numbers_per_row(self):
+        """Numbers held while a row is read in Keras, about."""
+        return 8 * self._store.output_dim
+
+    def ids_to_compare(self, buffers):
+        """All ids, or enough where rows take long; `buffers` are a file's."""
+        return np.arange(self._store.input_dim, dtype="int32")
+
+    def tolerance(self, method, quantize, largest):
+        """How far a number may be off by arithmetic alone."""
+        return TOLERANCES[quantize] * largest

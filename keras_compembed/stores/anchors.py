@@ -1,0 +1,719 @@
+"""Rows kept as sparse combinations of anchors."""
+
+import copy
+import types
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.mixed import get_anchor_initializer
+from keras_compembed.anchors.mixed import without_data
+from keras_compembed.anchors.relations import Relations
+from keras_compembed.litert.compressed_rows import CompressedRows
+from keras_compembed.litert.compressed_rows import dense_rows
+from keras_compembed.litert.compressed_rows import ones_like_ids
+from keras_compembed.litert.compressed_rows import round_values
+from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.litert.packed_offsets import PackedOffsets
+from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.row_chunks import top_of_chunks
+from keras_compembed.litert.row_products import RowProducts
+from keras_compembed.litert.texts_of_ids import join_weights
+from keras_compembed.litert.texts_of_ids import length_of
+from keras_compembed.litert.texts_of_ids import number_groups
+from keras_compembed.litert.texts_of_ids import unflatten
+from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.stores.row_arrays import RowArrays
+from keras_compembed.stores.row_arrays import check_arrays
+from keras_compembed.stores.row_arrays import check_shared
+from keras_compembed.stores.store import Store
+from keras_compembed.stores.weight_spec import WeightSpec
+from keras_compembed.transforms.fixed_rows import FixedRows
+from keras_compembed.transforms.free_entries import FreeEntries
+from keras_compembed.transforms.l1 import L1
+from keras_compembed.transforms.l1 import get_l1
+from keras_compembed.transforms.mixture import Mixture
+from keras_compembed.transforms.proximal_step import ProximalStep
+from keras_compembed.transforms.separation import Separation
+from keras_compembed.transforms.sparse_coding import sparse_code
+from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.transform import get_transform
+from keras_compembed.transforms.transform_start import TransformStart
+from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
+from keras_compembed.utils.weighted_sums import weighted_sums
+
+_OF_TRANSFORM = "offsets", "columns", "values"
+_HIGHEST = 127
+_VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
+# In LiteRT, rows made dense and multiplied by the anchors are faster than sums
+# of gathered anchors up to so many anchors, and up to so many for each number
+# read.
+_DENSE_ANCHORS = 128
+_DENSE_ANCHORS_PER_NUMBER = 48
+_DENSE_ANCHORS_PER_SLOT = 16
+# Longest row up to which windows are no slower than reading what is there.
+_WINDOW = 16
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Anchors(Store):
+    """A transform T, of which most numbers are 0, times the anchors A."""
+
+    kind = "weights"
+
+    def __init__(
+        self,
+        input_dim,
+        output_dim,
+        num_anchors=100,
+        anchors="dynamic",
+        transform=None,
+        l1=1e-5,
+        relations=None,
+        mask_zero=False,
+    ):
+        input_dim = check_positive_int("input_dim", input_dim)
+        output_dim = check_positive_int("output_dim", output_dim)
+        super().__init__(input_dim, output_dim)
+        self.num_anchors = check_positive_int(
+            "num_anchors", num_anchors, maximum=input_dim
+        )
+        self._settings = get_transform(transform).shaped(input_dim, num_anchors)
+        self.storage = self._settings.storage
+        self.mixture = self._settings.mixture
+        self.softmax_rows = self._settings.softmax_rows
+        self.activation = self.mixture.activation
+        self.l1 = get_l1(l1)
+        require(
+            not self.l1.target_nonzeros
+            or self.activation not in ("sparsemax", "entmax"),
+            "`target_nonzeros` must be None with 'sparsemax' and 'entmax'.",
+            target_nonzeros=self.l1.target_nonzeros,
+        )
+        self._spec = _get_spec(anchors, self.mixture.num_sets)
+        initializer = self._spec.initializer
+        self.segments = initializer.sizes(num_anchors)
+        self.relations = _get_relations(relations, input_dim, initializer)
+        self.anchor_ids = initializer.choose(input_dim, num_anchors)
+        weight = self.l1.negative_weight
+        require(
+            relations is None or weight or (self.anchor_ids >= 0).any(),
+            "`relations` must come with anchors that stand for ids, or with a "
+            "`negative_weight`: they have no effect otherwise.",
+            negative_weight=weight,
+        )
+        self.mask_zero = mask_zero
+        self._separation = Separation(weight, self.relations, mask_zero)
+        self._losses = ()
+
+    def make_variables(self, add):
+        self.anchors = add(
+            "anchors",
+            shape=(self.num_anchors, self.output_dim),
+            **self._spec.arguments,
+        )
+        self.l1_value = add(
+            "l1",
+            shape=(),
+            initializer=keras.initializers.Constant(self.l1.l1),
+            dtype="float32",
+            trainable=False,
+        )
+        start = TransformStart(
+            self.anchor_ids, self.l1.non_negative, self._settings.initializer
+        )
+        free = FreeEntries(self.relations, self.anchor_ids)
+        rows = self.storage
+        step = ProximalStep(rows, self.l1, self.l1_value, self.anchors)
+
+        def add_rows(name, trainable, **kwargs):
+            if trainable:
+                # Proximal steps follow what is trained.
+                kwargs |= {"after_step": step}
+                kwargs |= {"regularizer": self._settings.regularizer}
+                return add(name, **kwargs)
+            return add(name, trainable=False, **kwargs)
+
+        rows.build(add_rows, self.dtype, start, self.l1, self.l1_value, free)
+
+    def read(self, ids, training=False, counts=None):
+        rows, places = self._read_rows(ids, training)
+        return repeat_rows(self._compose(rows), places)
+
+    def _read_rows(self, ids, training):
+        different, places, room = unique_ids(ids)
+        rows = self.storage.read(different, room)
+        if training and self.l1.negative_weight > 0:
+            self._losses = (self._separation(different, rows),)
+        return rows, places
+
+    def take_losses(self):
+        losses, self._losses = self._losses, ()
+        return losses
+
+    def _compose(self, rows):
+        weights = self.mixture(rows, self.segments)
+        anchors = tf.convert_to_tensor(self.anchors.value)
+        return tf.matmul(tf.cast(weights, anchors.dtype), anchors)
+
+    def read_all(self):
+        rows = self.storage
+        if not tf.executing_eagerly():
+            return self._compose(rows.read_all())
+        # Not all rows of T at once.
+        parts = ((tf.range(*part), part[1] - part[0]) for part in rows.chunks())
+        return tf.concat([self._compose(rows.read(*x)) for x in parts], axis=0)
+
+    def sum_rows(self, ids, weights, training=False, counts=None):
+        """Weighted sums: anchors meet the sums of their weights."""
+        rows, places = self._read_rows(tf.reshape(ids, (-1,)), training)
+        mixed = repeat_rows(self.mixture(rows, self.segments), places)
+        anchors = tf.cast(self.anchors.value, weights.dtype)
+        return tf.matmul(weighted_sums(mixed, weights), anchors)
+
+    def score(self, vectors):
+        """Products `(vectors, input_dim)`, `(h A') T'`, without the table."""
+        anchors = tf.cast(self.anchors.value, vectors.dtype)
+        scores = tf.matmul(vectors, anchors, transpose_b=True)
+        if self.softmax_rows is not None:
+            return self.storage.project(scores, self.softmax_rows)
+        weights = self.mixture(self.storage.read_all(), self.segments)
+        weights = tf.cast(weights, scores.dtype)
+        return tf.matmul(scores, weights, transpose_b=True)
+
+    def get_transform(self):
+        """The non-zeros of T, or of what an activation makes of it."""
+        rows = self.storage
+        if self.activation in (None, "softmax"):
+            transform = rows.to_sparse().without_zeros()
+        else:
+            dense = (tf.constant(rows.rows(*part)) for part in rows.chunks())
+            parts = (self.mixture(x, self.segments).numpy() for x in dense)
+            transform = SparseTransform.from_parts(parts, self.num_anchors)
+        self._check_finite(transform)
+        return transform
+
+    def assign_transform(self, transform):
+        """Sets T to a `SparseTransform` or an array."""
+        if not isinstance(transform, SparseTransform):
+            part = check_table(transform, "transform")
+            transform = SparseTransform.from_parts([part], part.shape[1])
+        shape = transform.num_rows, transform.num_columns
+        wanted = self.input_dim, self.num_anchors
+        require(
+            shape == wanted,
+            f"`transform` must have shape {wanted}.",
+            shape=shape,
+        )
+        self.storage.load(transform)
+
+    @property
+    def _owner(self):
+        """The name of the layer."""
+        return self.anchors.path.split("/")[-2]
+
+    def _check_finite(self, transform):
+        parts = {"anchors": self.anchors.numpy(), "transform": transform.values}
+        bad = [name for name, x in parts.items() if not np.isfinite(x).all()]
+        require(
+            not bad,
+            f"Weights of the layer {self._owner!r} must be finite. NaN or "
+            f"infinity in {' and '.join(bad)}: lower the learning rate.",
+            bad=bad,
+        )
+
+    def save(self, file):
+        """Writes all that a `.keras` file holds into a dict of arrays."""
+        self.storage.settle()
+        transform = self.storage.to_sparse()
+        self._check_finite(transform)
+        file["anchors"] = self.anchors.numpy()
+        file["l1"] = self.l1_value.numpy()
+        arrays = {x: getattr(transform, x) for x in _OF_TRANSFORM}
+        for name, value in (arrays | self.storage.state()).items():
+            file[name] = value
+
+    def restore(self, file):
+        """Takes what `save` wrote."""
+        arrays = [np.asarray(file[name]) for name in _OF_TRANSFORM]
+        # Raises if it does not fit, and sets nothing.
+        self.assign_transform(SparseTransform(*arrays, self.num_anchors))
+        self.anchors.assign(file["anchors"])
+        l1 = np.asarray(file["l1"])
+        self.l1_value.assign(l1)
+        # Of a weight that follows a target, the config keeps the start.
+        if not self.l1.target_nonzeros and l1 != np.float32(self.l1.l1):
+            self.l1.l1 = float(l1)
+        self.storage.load_state(file)
+
+    def arrays(self):
+        if self.activation == "softmax":
+            raise ValueError(
+                "Rows must weigh anchors as they are to be stored. Received: "
+                f"the layer {self._owner!r} with activation='softmax'."
+            )
+        transform = self.get_transform()
+        highest = np.zeros(self.num_anchors, "float32")
+        np.maximum.at(highest, transform.columns, np.abs(transform.values))
+        scales = np.where(highest > 0, highest, 1) / _HIGHEST
+        settings = {"columns": self.output_dim, "num_anchors": self.num_anchors}
+        # Rows weigh them as 1 at most.
+        vectors = np.asarray(self.anchors) * (scales * _HIGHEST)[:, None]
+        rows = _round(transform, scales)
+        return AnchorRows(settings, rows, {"vectors": vectors})
+
+    def load(self, arrays):
+        """Takes `AnchorRows`, or what `stripped` and `grown` give."""
+        self.anchors.assign(arrays.anchors)
+        self.l1_value.assign(arrays.l1)
+        self.storage.load(arrays.transform)
+
+    def _exact(self, transform):
+        """What `load` takes, with the floats of T as they are."""
+        return types.SimpleNamespace(
+            anchors=self.anchors, l1=self.l1_value, transform=transform
+        )
+
+    def stripped(self, max_nonzeros=None, trainable=False):
+        """T sparse, in places that stay."""
+        if max_nonzeros is None:
+            max_nonzeros = self.l1.target_nonzeros
+        transform = self.get_transform()
+        if max_nonzeros is not None:
+            transform = transform.keep_largest(max_nonzeros)
+        changes = {"storage": FixedRows.for_transform(transform, trainable)}
+        if self.activation != "softmax":
+            changes["mixture"] = Mixture(self.mixture.num_sets)
+        settings = self._settings.changed(**changes)
+        return {"transform": settings}, self._exact(transform)
+
+    def grown(self, vectors):
+        fixed = isinstance(self.storage, FixedRows)
+        require(
+            self.activation is None,
+            "Rows of T that grow must be the weights of anchors.",
+            layer=self._owner,
+            activation=self.activation,
+        )
+        require(
+            self.relations is None or fixed and not self.l1.negative_weight,
+            "Rows of T that grow must have no relations.",
+            layer=self._owner,
+        )
+        room = getattr(self.storage, "max_nonzeros", self.num_anchors)
+        anchors = keras.ops.convert_to_numpy(self.anchors).astype("float32")
+        limits = room, self.l1.non_negative
+        transform = self.storage.to_sparse()
+        transform = _append_rows(transform, vectors, anchors, *limits)
+        changes = {"input_dim": transform.num_rows}
+        if fixed:
+            rows = FixedRows.for_transform(transform, self.storage.trainable)
+            changes["transform"] = self._settings.changed(storage=rows)
+        return changes, self._exact(transform)
+
+    def sizes(self):
+        if not self.variables:
+            return None
+        transform = self.get_transform()
+        rows = sum(getattr(transform, name).nbytes for name in _OF_TRANSFORM)
+        return {
+            "stored_as": f"{self.num_anchors} anchors",
+            "parts": {
+                "sparse rows": rows,
+                "anchors": count_bytes([self.anchors]),
+            },
+            "num_anchors": self.num_anchors,
+            "num_nonzeros": transform.nnz,
+            "num_values": transform.nnz + self.num_anchors * self.output_dim,
+        }
+
+    def litert_bytes(self, quantize=None):
+        transform = self.get_transform()
+        shape = self.num_anchors, self.output_dim
+        return litert_bytes(transform.nnz, transform.offsets, shape, quantize)
+
+    def litert(self, options, path):
+        return _AnchorsForm(self, options, path)
+
+    def get_config(self):
+        shape = self.input_dim, self.num_anchors, self.output_dim
+        spec = self._spec.arguments
+        spec["initializer"] = without_data(spec["initializer"], *shape)
+        # Relations act in training alone.
+        trained = not isinstance(self.storage, FixedRows)
+        config = {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "num_anchors": self.num_anchors,
+            "anchors": WeightSpec(**spec),
+            "transform": self._settings,
+            "l1": self.l1,
+            "relations": self.relations if trained else None,
+            "mask_zero": self.mask_zero,
+        }
+        serialize = keras.saving.serialize_keras_object
+        return {name: serialize(part) for name, part in config.items()}
+
+
+class AnchorRows(RowArrays):
+    """Weights of anchors as plain arrays, and the anchors."""
+
+    kind = Anchors.kind
+    shared_kind = "anchors"
+    # Of a store with these rows.
+    l1 = 0
+
+    @classmethod
+    def check(cls, settings, rows, shared, count):
+        """Raises unless these can be those of a file."""
+        columns = check_positive_int("columns", settings["columns"])
+        num_anchors = check_positive_int("num_anchors", settings["num_anchors"])
+        wanted = {
+            "lengths": ("uint8 uint16 uint32", (count,)),
+            "anchors": ("uint8 uint16 uint32", (None,)),
+            "values": ("int8", (None,)),
+        }
+        check_arrays(rows, wanted)
+        check_shared(shared, {"vectors": (num_anchors, columns)})
+        total = rows["lengths"].sum(dtype="int64")
+        if not total == len(rows["anchors"]) == len(rows["values"]):
+            raise ValueError("its rows have other numbers than it holds")
+        if rows["anchors"].max(initial=0) >= num_anchors:
+            raise ValueError("its rows name anchors that it does not hold")
+
+    def start(self):
+        self.anchors = self.floats["vectors"]
+        self._lengths = self.rows["lengths"].astype("int64")
+        self._offsets = np.concatenate([[0], np.cumsum(self._lengths)])
+
+    @property
+    def shape(self):
+        return len(self._lengths), self.settings["columns"]
+
+    @property
+    def transform(self):
+        return SparseTransform(
+            self._offsets,
+            self.rows["anchors"],
+            self.rows["values"] / np.float32(_HIGHEST),
+            self.settings["num_anchors"],
+        )
+
+    @property
+    def name(self):
+        mean = len(self.rows["values"]) / len(self._lengths)
+        return f"{self.settings['num_anchors']} anchors, {mean:.3g} a row"
+
+    def make_store(self):
+        return Anchors(
+            *self.shape,
+            self.settings["num_anchors"],
+            transform=FixedRows.for_transform(self.transform),
+            l1=L1(0, non_negative=False),
+        )
+
+    def with_vectors(self, vectors):
+        limits = len(self.anchors), False
+        transform = _append_rows(self.transform, vectors, self.anchors, *limits)
+        scales = np.ones(len(self.anchors), "float32") / _HIGHEST
+        return self.with_rows(_round(transform.without_zeros(), scales))
+
+    def read(self, ids):
+        part = self.take(ids)
+        rows = np.repeat(np.arange(len(part["lengths"])), part["lengths"])
+        shape = len(part["lengths"]), self.settings["num_anchors"]
+        weights = np.zeros(shape, "float32")
+        weights[rows, part["anchors"]] = part["values"]
+        return weights / np.float32(_HIGHEST) @ self.anchors
+
+    def scores(self, query):
+        weighed = self.anchors @ query / _HIGHEST
+        products = self.rows["values"] * weighed[self.rows["anchors"]]
+        sums = np.concatenate([[0], np.cumsum(products, dtype="float64")])
+        return np.diff(sums[self._offsets]).astype("float32")
+
+    def take(self, ids):
+        taken = self._lengths[ids]
+        before = np.cumsum(taken) - taken
+        places = np.repeat(self._offsets[:-1][ids] - before, taken)
+        places += np.arange(len(places))
+        return {
+            "lengths": self.rows["lengths"][ids],
+            "anchors": self.rows["anchors"][places],
+            "values": self.rows["values"][places],
+        }
+
+
+class _AnchorsForm(LiteRTForm):
+    """The non-zeros of T, and the anchors that they name, in a LiteRT file."""
+
+    scores_as = "logits"
+
+    def __init__(self, store, options, path):
+        super().__init__(store, options, path)
+        transform = store.get_transform()
+        anchors = keras.ops.convert_to_numpy(store.anchors).astype("float64")
+        values = transform.values.astype("float64")
+        self.bias = None
+        if store.activation == "softmax":
+            values, anchors, bias = softmax_as_linear(
+                transform, anchors, store.segments
+            )
+            self.bias = bias.astype("float32")
+        # Anchors that no row names are left out.
+        used = np.unique(transform.columns)
+        columns = np.searchsorted(used, transform.columns)
+        anchors = anchors[used]
+        if not len(used):
+            anchors = np.zeros((1, store.output_dim))
+        columns = np.append(columns, 0)
+        values, scales, step = round_values(
+            np.append(values, 0), columns, len(anchors), options.quantize
+        )
+        self.rows = CompressedRows(
+            PackedOffsets(transform.offsets),
+            transform.row_lengths,
+            columns,
+            values,
+            len(anchors),
+            step,
+        )
+        if scales is not None:
+            anchors = anchors * scales[:, None]
+        self.anchors = options.note(anchors.astype("float32"))
+        longest = self.rows.longest
+        self._has_windows = (
+            longest <= _WINDOW
+            or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * longest
+        )
+        self.chunks = RowChunks(
+            store.input_dim, max(store.output_dim, store.num_anchors)
+        )
+        self.products = _AnchorProducts(self)
+
+    def __call__(self, ids):
+        ids = tf.cast(ids, tf.int32)
+        if ids.shape[0] is not None and self._has_windows:
+            vectors = self._window(ids)
+        else:
+            vectors = self._ragged(ids)
+        return vectors if self.bias is None else vectors + self.bias
+
+    def folded(self, kernel):
+        """The same look-up with each vector times a matrix."""
+        lookup = copy.copy(self)
+        lookup.anchors = self.anchors @ kernel
+        if self.bias is not None:
+            lookup.bias = self.bias @ kernel
+        return lookup
+
+    def weigh(self, ids, groups, weights, num_groups):
+        """Sums of weighted rows of the transform."""
+        ids = tf.cast(ids, tf.int32)
+        if ids.shape[0] is not None and self._has_windows:
+            columns, values = self.rows.windows(ids)
+        else:
+            rows, columns, values = self.rows.numbers(ids)
+            groups = tf.gather(groups, rows)
+            weights = None if weights is None else tf.gather(weights, rows)
+        if weights is not None:
+            values *= weights
+        num_anchors = len(self.anchors)
+        sums = tf.math.unsorted_segment_sum(
+            tf.reshape(values, [-1]),
+            tf.reshape(columns + groups * num_anchors, [-1]),
+            num_groups * num_anchors,
+        )
+        return tf.reshape(sums, [-1, num_anchors])
+
+    def score(self, vectors):
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
+        num_rows, output_dim = self._store.input_dim, self.anchors.shape[1]
+        flat = tf.reshape(vectors, (-1, output_dim))
+        # Zero, but not to the converter, which would write down the rows.
+        zero = tf.minimum(tf.cast(flat[0, 0] >= 0, tf.int32), 0)
+        ids = tf.range(zero, num_rows + zero)
+        rows, columns, values = self.rows.numbers(ids)
+        scores = tf.matmul(flat, self.anchors, transpose_b=True)
+        if flat.shape[0] is None:
+            parts = tf.gather(tf.transpose(scores), columns)
+            products = tf.math.unsorted_segment_sum(
+                parts * tf.expand_dims(values, 1), rows, num_rows
+            )
+            logits = tf.transpose(products)
+        else:
+            dense = dense_rows(
+                rows, columns, values, [num_rows], len(self.anchors)
+            )
+            logits = tf.matmul(scores, dense, transpose_b=True)
+        if self.bias is not None:
+            logits += tf.matmul(flat, self.bias[:, None])
+        shape = tf.concat([tf.shape(vectors)[:-1], [num_rows]], axis=0)
+        logits = tf.reshape(logits, shape)
+        logits.set_shape(vectors.shape[:-1].concatenate(num_rows))
+        return logits
+
+    def top_ids(self, vectors, k):
+        return top_of_chunks([self.score(vectors)], k)
+
+    def _ragged(self, ids):
+        rows, columns, values = self.rows.numbers(ids)
+        # Sums of gathered anchors have an open shape: `CompiledModel` misreads
+        # them.
+        if ids.shape[0] is not None or self._prefers_product(
+            _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
+        ):
+            return self._product(rows, columns, values, tf.shape(ids))
+        return tf.math.unsorted_segment_sum(
+            tf.gather(self.anchors, columns) * tf.expand_dims(values, 1),
+            rows,
+            tf.size(ids),
+        )
+
+    def _window(self, ids):
+        columns, values = self.rows.windows(ids)
+        if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self.rows.longest):
+            rows = tf.expand_dims(
+                tf.cumsum(ones_like_ids(ids), exclusive=True), 0
+            )
+            return self._product(rows, columns, values, tf.shape(ids))
+        vectors = tf.gather(self.anchors, columns)
+        return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
+
+    def _prefers_product(self, most_anchors):
+        return len(self.anchors) <= max(_DENSE_ANCHORS, most_anchors)
+
+    def _product(self, rows, columns, values, num_rows):
+        dense = dense_rows(rows, columns, values, num_rows, len(self.anchors))
+        return tf.matmul(dense, self.anchors)
+
+
+class _AnchorProducts(RowProducts):
+    """Vectors by rows of T."""
+
+    def __init__(self, form):
+        self._form, self._matrix = form, form.anchors
+        if form.bias is not None:
+            # One for each vector that is added up.
+            bias = form.bias[None].astype("float32")
+            self._matrix = np.concatenate([self._matrix, bias])
+        self.columns, self.width = self._matrix.shape
+        self.num_numbers = self._matrix.size
+        # Of the transform in a file, about.
+        self.num_bytes = form.rows.num_bytes
+
+    def rows(self, ids, kernel):
+        return self._form.folded(kernel)(ids)
+
+    def spread(self, ids):
+        flat = tf.reshape(ids, [-1])
+        size = tf.size(ids) if flat.shape[0] is None else flat.shape[0]
+        # One group for each id.
+        groups = tf.range(size)
+        features = self._form.weigh(flat, groups, None, size)
+        if self._form.bias is not None:
+            features = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
+        return unflatten(features, ids, self.columns)
+
+    def sums(self, ids, counts=None, weights=None, mean=False):
+        groups, size = number_groups(ids)
+        weights = join_weights(counts, weights)
+        flat = None if weights is None else tf.reshape(weights, [-1])
+        sums = self._form.weigh(tf.reshape(ids, [-1]), groups, flat, size)
+        if self._form.bias is not None:
+            if weights is None:
+                total = tf.ones_like(sums[:, :1]) * length_of(ids)
+            else:
+                total = tf.reduce_sum(weights, axis=1, keepdims=True)
+            sums = tf.concat([sums, total], axis=1)
+        return sums / length_of(ids) if mean else sums
+
+
+def softmax_as_linear(transform, anchors, segments):
+    """Weights and anchors whose plain product is a sum of softmaxes."""
+    firsts = np.cumsum([0, *segments[:-1]])
+    sizes = np.asarray(segments)
+    means = np.add.reduceat(anchors, firsts) / sizes[:, None]
+    bias = means.sum(axis=0)
+    segment_of = np.repeat(np.arange(len(sizes)), sizes)
+    anchors = anchors - means[segment_of]
+    numbers = transform.values.astype("float64")
+    if not len(numbers):
+        return numbers, anchors, bias
+    rows = np.repeat(np.arange(transform.num_rows), transform.row_lengths)
+    keys = rows * len(sizes) + segment_of[transform.columns]
+    # A group is the part of a row in a segment: neighbours, as columns rise.
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(starts, append=len(keys))
+    zeros = sizes[keys[starts] % len(sizes)] - counts
+    top = np.maximum.reduceat(numbers, starts)
+    top = np.where(zeros > 0, np.maximum(top, 0), top)
+    of_zero = np.where(zeros > 0, np.exp(-np.maximum(top, 0)), 0)
+    exps = np.exp(numbers - np.repeat(top, counts))
+    sums = np.add.reduceat(exps, starts) + zeros * of_zero
+    exps -= np.repeat(of_zero, counts)
+    return exps / np.repeat(sums, counts), anchors, bias
+
+
+def litert_bytes(nnz, offsets, shape, quantize):
+    """Bytes in a LiteRT file of so many non-zeros and anchors of a shape."""
+    column = np.min_scalar_type(shape[0] - 1).itemsize
+    # One number of no row ends the list.
+    of_rows = (nnz + 1) * (column + _VALUE_BYTES[quantize])
+    anchors = count_litert_bytes(shape[0] * shape[1], quantize)
+    return of_rows + PackedOffsets(offsets).nbytes + anchors
+
+
+def _append_rows(transform, vectors, anchors, room, non_negative):
+    """A transform with rows for further vectors."""
+    # As many as other rows have, on average.
+    mean = -(-transform.nnz // transform.num_rows)
+    most = min(max(1, mean), room)
+    return transform.append(sparse_code(vectors, anchors, most, non_negative))
+
+
+def _round(transform, scales):
+    """The rows of `AnchorRows`, in units of a scale for each anchor."""
+    lengths = transform.row_lengths
+    values = np.rint(transform.values / scales[transform.columns])
+    return {
+        "lengths": lengths.astype(np.min_scalar_type(lengths.max())),
+        "anchors": transform.columns,
+        "values": values.clip(-_HIGHEST, _HIGHEST).astype("int8"),
+    }
+
+
+def _get_spec(identifier, num_sets):
+    """The `WeightSpec` of anchors, with an `AnchorInitializer`."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, WeightSpec):
+        identifier = WeightSpec(identifier)
+    parts = identifier.arguments
+    initializer = get_anchor_initializer(parts["initializer"], num_sets)
+    return WeightSpec(**parts | {"initializer": initializer})
+
+
+def _get_relations(relations, input_dim, initializer):
+    if isinstance(relations, dict):
+        relations = keras.saving.deserialize_keras_object(relations)
+    if relations is None:
+        return None
+    require(
+        isinstance(relations, Relations) and relations.input_dim == input_dim,
+        f"`relations` must be `Relations` of {input_dim} ids.",
+        relations=relations,
+    )
+    require(
+        not isinstance(initializer, Mixed),
+        "`relations` must be None with several sets of anchors.",
+        relations=relations,
+    )
+    return relations

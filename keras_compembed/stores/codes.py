@@ -1,0 +1,671 @@
+"""Rows kept as codes, which codewords make vectors of."""
+
+import functools
+import math
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.code_scores import CodeScores
+from keras_compembed.codes.codeword_sums import count_codes
+from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import pack_codes
+from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.registry import COMPOSITIONS
+from keras_compembed.compositions.registry import check_composition
+from keras_compembed.compositions.registry import get_composition
+from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.litert.code_products import CodeProducts
+from keras_compembed.litert.litert_form import FLOAT32
+from keras_compembed.litert.litert_form import LEAST
+from keras_compembed.litert.litert_form import ROUNDING
+from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.row_sums import RowSums
+from keras_compembed.litert.scored_codes import ScoredCodes
+from keras_compembed.litert.scored_codes import StoredCodes
+from keras_compembed.stores.row_arrays import RowArrays
+from keras_compembed.stores.row_arrays import append_rows
+from keras_compembed.stores.row_arrays import check_arrays
+from keras_compembed.stores.row_arrays import check_shared
+from keras_compembed.stores.store import Store
+from keras_compembed.stores.weight_spec import get_weight_spec
+from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.chunks import split_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
+
+# Up to so many codewords a codebook for each row, rows are added up faster by
+# counts of all codewords than one by one.
+_COUNTED_SIZE = 16
+# Rows of a group of unknown length.
+_USUAL_LENGTH = 32
+# Numbers of codewords composed at once, also in a LiteRT file.
+_CHUNK_ELEMENTS = 1 << 22
+# Rows of plain arrays that are added up at once, in the cache of a core.
+_CHUNK_ROWS = 256
+# Rows of a chunk for which a graph is chosen, about.
+_CHUNK_IDS = 4096
+# Rows compared at least, spread over the table, where not all are.
+_SPREAD = 1024
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Codes(Store):
+    """Packed codes, and the codewords and composition that they name."""
+
+    kind = "codes"
+
+    def __init__(
+        self,
+        input_dim,
+        output_dim,
+        num_codebooks=32,
+        codebook_size=16,
+        composition="sum",
+        codes=None,
+        codebooks="uniform",
+        dtype=None,
+    ):
+        input_dim = check_positive_int("input_dim", input_dim)
+        output_dim = check_positive_int("output_dim", output_dim)
+        super().__init__(input_dim, output_dim)
+        self.code_shape = check_code_shape(num_codebooks, codebook_size)
+        self.num_codebooks, self.codebook_size = self.code_shape
+        self.learn_codes, codes = get_task_codes(codes)
+        if codes is not None:
+            codes = check_codes(
+                codes, codebook_size, shape=(input_dim, num_codebooks)
+            )
+            codes = pack_codes(codes, codebook_size)
+        composition = check_composition(composition)
+        self.dtype = dtype or getattr(composition, "variable_dtype", "float32")
+        self.composition = self._new_composition(composition)
+        shape = self.composition.codebooks_shape
+        self.spec, values = get_weight_spec("codebooks", codebooks, shape)
+        if values is not None:
+            check_table(values.reshape(-1, shape[-1]), name="codebooks")
+        if self.learn_codes is not None:
+            self.learn_codes.set_shape(input_dim, self.composition)
+        self._first_codes, self._first_codebooks = codes, values
+        self._losses = ()
+
+    def _new_composition(self, identifier):
+        return get_composition(
+            identifier, *self.code_shape, self.output_dim, dtype=self.dtype
+        )
+
+    @property
+    def starts_given(self):
+        """Whether weights begin with values, which they cannot in a graph."""
+        given = self._first_codes, self._first_codebooks
+        return self.follows or any(values is not None for values in given)
+
+    @property
+    def follows(self):
+        return bool(self.learn_codes and self.learn_codes.starts_from_codes)
+
+    def make_variables(self, add):
+        self.packed_codes = add(
+            "packed_codes",
+            shape=(self.input_dim, bytes_per_row(*self.code_shape)),
+            initializer=self._initialize_codes,
+            dtype="uint8",
+            trainable=False,
+        )
+        begin = self.spec.arguments
+        values = self._first_codebooks
+        if values is not None:
+            convert = keras.ops.convert_to_tensor
+            begin["initializer"] = lambda shape, dtype: convert(values, dtype)
+        shape = self.composition.codebooks_shape
+        self.codebooks = add("codebooks", shape=shape, **begin)
+        if self.learn_codes is not None:
+            self.learn_codes.build(add, self)
+        self.integer_weights = (self.packed_codes,)
+        self._first_codes = self._first_codebooks = None
+
+    def _initialize_codes(self, shape, dtype=None):
+        packed = self._first_codes
+        if packed is None:
+            codes = np.random.default_rng(random.getrandbits(32)).integers(
+                self.codebook_size,
+                size=(self.input_dim, self.num_codebooks),
+                dtype="uint16",
+            )
+            packed = pack_codes(codes, self.codebook_size)
+        return tf.convert_to_tensor(packed)
+
+    def parts(self):
+        return {"composition": self.composition}
+
+    def second_table(self):
+        return {"codes": None}
+
+    def subcodes(self, ids):
+        """Subcodes, int32 `(ids, num_codebooks)`, of codes that are stored."""
+        rows = tf.gather(self.packed_codes.value, ids)
+        return unpack_rows(rows, *self.code_shape)
+
+    def stored_codes(self):
+        """Those of all ids, an unsigned array `(input_dim, num_codebooks)`."""
+        packed = keras.ops.convert_to_numpy(self.packed_codes)
+        return unpack_codes(packed, *self.code_shape)
+
+    @property
+    def codes(self):
+        if self.learn_codes is not None:
+            return self.learn_codes.codes
+        return self.stored_codes()
+
+    def assign(self, codes):
+        """Sets the codes of all rows."""
+        self.packed_codes.assign(pack_codes(codes, self.codebook_size))
+
+    def compose(self, subcodes):
+        """Vectors `(ids, output_dim)` of int32 subcodes."""
+        return self.composition.compose_codes(
+            tf.convert_to_tensor(self.codebooks.value), subcodes
+        )
+
+    def compose_picks(self, picks):
+        """Vectors of picks `(ids, num_codebooks, codebook_size)`."""
+        codebooks = tf.convert_to_tensor(self.codebooks.value)
+        return self.composition.compose_picks(
+            codebooks, tf.cast(picks, codebooks.dtype)
+        )
+
+    def decode(self, codes):
+        """Rows that codes stand for: arrays in, float32 array out."""
+        codebooks = keras.ops.convert_to_numpy(self.codebooks)
+        return self.composition.decode(codes, codebooks)
+
+    def read(self, ids, training=False, counts=None):
+        if training and self.learn_codes is not None:
+            vectors, self._losses = self.learn_codes.step(ids, counts)
+            return vectors
+        subcodes = (self.learn_codes or self).subcodes
+        return each_once(lambda ids: self.compose(subcodes(ids)), ids)
+
+    def take_losses(self):
+        losses, self._losses = self._losses, ()
+        return losses
+
+    def sum_rows(self, ids, weights, training=False, counts=None):
+        """Weighted sums of vectors, in which no vector is composed."""
+        # Weights are added up for each codeword, and the sums multiplied by
+        # the codebooks once, where the composition is linear.
+        most = _COUNTED_SIZE * (ids.shape[1] or _USUAL_LENGTH)
+        if (
+            (training and self.learn_codes is not None)
+            or not self.composition.is_linear
+            or self.codebook_size > most
+        ):
+            return super().sum_rows(ids, weights, training, counts)
+        subcodes = (self.learn_codes or self).subcodes(tf.reshape(ids, (-1,)))
+        counted = count_codes(subcodes, weights, self.codebook_size)
+        codebooks = tf.cast(self.codebooks.value, weights.dtype)
+        return self.composition.sum_counts(codebooks, counted)
+
+    def read_all(self):
+        """Vectors of all rows, part by part where these are many."""
+        composition, num_rows = self.composition, self.input_dim
+        subcodes = self.subcodes
+        if self.learn_codes is not None:
+            learned = self.learn_codes.all_subcodes()
+            subcodes = functools.partial(tf.gather, learned)
+        size = composition.num_codebooks * composition.code_dim
+        if num_rows * size <= _CHUNK_ELEMENTS:
+            return of_all_ids(lambda ids: self.compose(subcodes(ids)), num_rows)
+        size = max(1, _CHUNK_ELEMENTS // size)
+        # As functions of tensors: a gradient of its own may read no variables.
+        weights = [
+            weight
+            for weight in composition.variables
+            if keras.backend.is_float_dtype(weight.dtype)
+        ]
+
+        def compose(ids, codebooks, *values):
+            scope = zip(weights, values, strict=True)
+            with keras.StatelessScope(list(scope)):
+                return composition.compose_codes(codebooks, subcodes(ids))
+
+        @custom_gradient
+        def compose_parts(*sources):
+            vectors = of_all_ids(
+                lambda ids: compose(ids, *sources), num_rows, size
+            )
+
+            def gradient(upstream):
+                ids = tf.expand_dims(tf.range(num_rows), 1)
+
+                def add(totals, part):
+                    ids, upstream = part
+                    with tf.GradientTape() as tape:
+                        tape.watch(sources)
+                        vectors = compose(ids[:, 0], *sources)
+                    gradients = tape.gradient(
+                        vectors,
+                        sources,
+                        upstream,
+                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                    )
+                    return [
+                        total + tf.convert_to_tensor(gradient)
+                        for total, gradient in zip(
+                            totals, gradients, strict=True
+                        )
+                    ]
+
+                return tf.foldl(
+                    add,
+                    (
+                        split_rows(ids, num_rows, size),
+                        split_rows(upstream, num_rows, size),
+                    ),
+                    [tf.zeros_like(source) for source in sources],
+                    parallel_iterations=1,
+                )
+
+            return vectors, gradient
+
+        sources = [self.codebooks, *weights]
+        return compose_parts(
+            *(tf.convert_to_tensor(source.value) for source in sources)
+        )
+
+    def score(self, vectors):
+        def from_codes():
+            codes, tables = self._score_codes(vectors)
+            return tf.cast(codes.score(tables), vectors.dtype)
+
+        from_rows = functools.partial(super().score, vectors)
+        return self._choose(vectors, from_codes, from_rows)
+
+    def top_ids(self, vectors, k):
+        def make_score(part):
+            codes, tables = self._score_codes(part)
+            return lambda ids: tf.cast(
+                codes.score_rows(tables, ids), part.dtype
+            )
+
+        return self._choose(
+            vectors,
+            lambda: top_rows(vectors, k, self.input_dim, make_score),
+            functools.partial(super().top_ids, vectors, k),
+        )
+
+    def _choose(self, vectors, from_codes, from_rows):
+        """Runs what takes less time for so many vectors."""
+        if self.learn_codes is not None or not self.composition.is_linear:
+            return from_rows()
+        count = vectors.shape[0]
+        if count is None:
+            is_few = tf.shape(vectors)[0] <= self.output_dim
+            return tf.cond(is_few, from_codes, from_rows)
+        return from_codes() if count <= self.output_dim else from_rows()
+
+    def _score_codes(self, vectors):
+        """`CodeScores` of the rows, and their tables for some vectors."""
+        packed = tf.convert_to_tensor(self.packed_codes.value)
+        codes = CodeScores(packed, *self.code_shape)
+        codebooks = self.composition.fold(
+            tf.convert_to_tensor(self.codebooks.value)
+        )
+        # Sums of 16 bits would lose what products keep.
+        dtype = "float64" if codebooks.dtype == "float64" else "float32"
+        vectors = tf.cast(vectors, dtype)
+        return codes, codes.tables(tf.cast(codebooks, dtype), vectors)
+
+    def recode(self):
+        """Gives ids the codes nearest what they follow, and counts changes."""
+        return self.learn_codes.recode()
+
+    def reset_codebooks(self):
+        """Starts codebooks and composition afresh; codes stay as they are."""
+        codes, weight = self.codes, self.codebooks
+        weight.assign(self.spec.initializer(weight.shape, dtype=weight.dtype))
+        fresh = self._new_composition(self.composition)
+        self.composition.set_weights(fresh.get_weights())
+        if self.learn_codes is not None:
+            self.learn_codes.restart(self.decode(codes))
+
+    def reader(self):
+        codes, composition = self.codes, self.composition
+        codebooks = keras.ops.convert_to_numpy(self.codebooks)
+        return lambda ids: composition.decode(codes[ids], codebooks)
+
+    def packed(self):
+        """Packed codes as an array: while they are learned, the latest."""
+        if self.learn_codes is not None:
+            return pack_codes(self.codes, self.codebook_size)
+        return keras.ops.convert_to_numpy(self.packed_codes).copy()
+
+    @property
+    def _floats(self):
+        return [self.codebooks, *self.composition.weights]
+
+    def arrays(self):
+        composition = self.composition.unscaled()
+        names = {cls: name for name, cls in COMPOSITIONS.items()}
+        settings = {
+            "columns": self.output_dim,
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            # Of one that has no name, itself.
+            "composition": names.get(type(composition), composition),
+            "code_dim": composition.get_config().get("code_dim"),
+        }
+        if composition is not self.composition:
+            settings["scaled"] = True
+        floats = {
+            _name(place): np.atleast_1d(keras.ops.convert_to_numpy(weight))
+            for place, weight in enumerate(self._floats)
+        }
+        return CodeRows(settings, {"codes": self.packed()}, floats)
+
+    def load(self, arrays):
+        self.packed_codes.assign(arrays.rows["codes"])
+        for place, weight in enumerate(self._floats):
+            values = arrays.floats[_name(place)]
+            weight.assign(np.reshape(values, weight.shape))
+        if self.follows:
+            latents = arrays.latents
+            if latents is None:
+                latents = self.decode(self.stored_codes())
+            self.learn_codes.restart(latents)
+
+    def stripped(self, max_nonzeros=None, trainable=False):
+        if self.follows:
+            self.learn_codes.warn_if_idle()
+        return {"codes": None}, self.arrays()
+
+    def grown(self, vectors):
+        learns = self.learn_codes
+        require(
+            learns is None or (self.follows and learns.teacher is None),
+            "Codes that grow must be fixed, see `kc.strip`, or follow the task "
+            "without a teacher.",
+            codes=type(learns).__name__,
+        )
+        require(
+            self.composition.is_linear,
+            "Codes that grow must have a linear composition.",
+            composition=self.composition,
+        )
+        grown = self.arrays().with_vectors(vectors)
+        if self.follows:
+            own = keras.ops.convert_to_numpy(learns.latents)
+            grown.latents = np.concatenate([own, vectors])
+        return {"input_dim": self.input_dim + len(vectors)}, grown
+
+    def sizes(self):
+        itemsize = tf.as_dtype(self.dtype).size
+        shape = self.composition.codebooks_shape
+        codewords = math.prod(shape) * itemsize
+        rest = count_bytes(self.composition.weights)
+        code_bytes = self.input_dim * bytes_per_row(*self.code_shape)
+        return {
+            "stored_as": f"{self.num_codebooks} x {self.codebook_size} codes",
+            "parts": {"codes": code_bytes, "codebooks": codewords + rest},
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "num_values": self.composition.count_values(),
+        }
+
+    def litert_bytes(self, quantize=None):
+        shapes = [self.composition.codebooks_shape]
+        shapes += [weight.shape for weight in self.composition.weights]
+        return count_code_bytes(
+            self.input_dim, self.code_shape, map(math.prod, shapes), quantize
+        )
+
+    def litert(self, options, path):
+        return _CodesForm(self, options, path)
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "composition": serialize(self.composition),
+            "codes": self.learn_codes and serialize(self.learn_codes),
+            "codebooks": serialize(self.spec),
+        }
+
+
+class CodeRows(RowArrays):
+    """Codes and codewords as plain arrays."""
+
+    kind = Codes.kind
+    shared_kind = "codebooks"
+    # Floats that a task trains, where codes follow them.
+    latents = None
+
+    @classmethod
+    def check(cls, settings, rows, shared, count):
+        """Raises unless these can be those of a file."""
+        shape = settings["num_codebooks"], settings["codebook_size"]
+        check_code_shape(*shape)
+        columns = check_positive_int("columns", settings["columns"])
+        code_dim = settings["code_dim"]
+        width = bytes_per_row(*shape)
+        check_arrays(rows, {"codes": ("uint8", (count, width))})
+        shapes = {name: small.integers.shape for name, small in shared.items()}
+        check_shared(shared, shapes)
+        # Before weights of that width are made.
+        if not any(shape[-1:] == (columns,) for shape in shapes.values()):
+            raise ValueError(f"none of its weights is {columns} wide")
+        if code_dim is not None and code_dim != shapes["codebooks"][-1]:
+            raise ValueError(f"its codewords are not {code_dim} wide")
+
+    def small(self):
+        composition = self.settings["composition"]
+        require(
+            isinstance(composition, str),
+            f"The composition of codes must be one of "
+            f"{', '.join(COMPOSITIONS)} to be stored.",
+            composition=type(composition).__name__,
+        )
+        return super().small()
+
+    def start(self):
+        settings = self.settings
+        self._code_shape = settings["num_codebooks"], settings["codebook_size"]
+        composition = settings["composition"]
+        if isinstance(composition, str):
+            kind = COMPOSITIONS[composition]
+            composition = kind(code_dim=settings["code_dim"])
+        if settings.get("scaled"):
+            composition = ScaledComposition(composition)
+        self._composition = get_composition(
+            composition, *self._code_shape, settings["columns"]
+        )
+        self._codebooks = self.floats[_name(0)].astype("float32")
+        weights = self._composition.weights
+        wanted = self._composition.codebooks_shape
+        if self._codebooks.shape != wanted or len(self.floats) != 1 + len(
+            weights
+        ):
+            raise ValueError("its weights are not those of its composition")
+        self._composition.set_weights(
+            [
+                self.floats[_name(place)].reshape(weight.shape)
+                for place, weight in enumerate(weights, 1)
+            ]
+        )
+        self._folded = self._columns = None
+        if self._composition.is_linear:
+            self._folded = np.asarray(self._composition.fold(self._codebooks))
+
+    @property
+    def can_grow(self):
+        return self._folded is not None
+
+    @property
+    def name(self):
+        settings = self.settings
+        name = "codes {num_codebooks}x{codebook_size}".format(**settings)
+        composition = settings["composition"]
+        if composition == "linear":
+            return f"{name} rank {self._codebooks.shape[-1]}"
+        return name if composition == "sum" else f"{name} {composition}"
+
+    def make_store(self):
+        return Codes(*self.shape, *self._code_shape, self._composition)
+
+    def _codes(self, ids):
+        return unpack_codes(self.rows["codes"][ids], *self._code_shape)
+
+    def with_vectors(self, vectors):
+        codes = nearest_composed(vectors, self._composition, self._codebooks)
+        more = {"codes": pack_codes(codes, self._code_shape[1])}
+        return self.with_rows(append_rows(self.rows, more))
+
+    def read(self, ids):
+        codes = self._codes(ids)
+        if self._folded is None:
+            return self._composition.decode(codes, self._codebooks)
+        vectors = np.zeros((len(codes), self.shape[1]), "float32")
+        for start in range(0, len(codes), _CHUNK_ROWS):
+            chunk = slice(start, start + _CHUNK_ROWS)
+            total = vectors[chunk]
+            for codebook, subcodes in zip(
+                self._folded, codes[chunk].T, strict=True
+            ):
+                total += codebook.take(subcodes, axis=0)
+        return vectors
+
+    def scores(self, query):
+        if self._folded is None:
+            return super().scores(query)
+        if self._columns is None:
+            bits = bits_per_subcode(self._code_shape[1])
+            self._columns = FieldColumns(self._codes(slice(None)), bits)
+        return self._columns.add_up(self._folded @ query)
+
+
+class _CodesForm(LiteRTForm):
+    """Codes and codewords in a LiteRT file."""
+
+    def __init__(self, store, options, path):
+        super().__init__(store, options, path)
+        self._composition = composition = store.composition
+        codebooks = tf.cast(store.codebooks.value, tf.float32)
+        folded = composition.fold(codebooks)
+        # Codewords whose sum is a vector, or None.
+        self.summed = None if folded is None else folded.numpy()
+        # Parts of vectors, in units or not, would be padded to be summed.
+        is_sum = folded is not None and not isinstance(
+            composition.unscaled(), ConcatComposition
+        )
+        if isinstance(composition, LinearComposition):
+            # The matrix stays where codebooks would grow by more than it.
+            saved = composition.kernel.shape.num_elements()
+            saved += codebooks.shape.num_elements()
+            is_sum = folded.shape.num_elements() <= saved
+        self.codes = StoredCodes(store, path)
+        options.tables.append(self.codes.table)
+        self.scores = self._sums = None
+        if composition.is_linear:
+            self.scores = ScoredCodes(store, self.codes, self.summed, options)
+        self._is_called = False
+        if is_sum:
+            self.codewords = self.summed
+            self._sums = RowSums(self.codewords, options, self.codes)
+            row_elements = self._sums.count_elements(_CHUNK_IDS)
+        else:
+            self.codewords = composition.codewords(codebooks).numpy()
+            num_codebooks, _, width = self.codewords.shape
+            row_elements = 4 * num_codebooks * width
+        self.chunks = RowChunks(store.input_dim, row_elements, _CHUNK_ELEMENTS)
+        if self.summed is not None:
+            self.products = CodeProducts(self, options)
+
+    def __call__(self, ids):
+        self._is_called = True
+        ids = tf.cast(ids, tf.int32)
+        if self._sums is not None:
+            return self._sums.look_up(ids)
+        num_codebooks, codebook_size, width = self.codewords.shape
+        flat = self._options.note(self.codewords.reshape(-1, width))
+        first = np.arange(num_codebooks, dtype="int32") * codebook_size
+        places = self.codes.read(ids) + first
+        return self._composition(tf.gather(flat, places))
+
+    def score_chunks(self, vectors):
+        vectors = tf.cast(vectors, tf.float32)
+        # Same as in `Codes.score`; most files run for few vectors.
+        is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
+        if self.scores is not None and is_few:
+            yield from self.scores.chunks(vectors, self._is_called)
+            return
+        for ids in self.chunks.ids(vectors):
+            yield tf.matmul(vectors, self(ids), transpose_b=True)
+
+    @property
+    def numbers_per_row(self):
+        composition = self._composition
+        if composition.is_linear:
+            return super().numbers_per_row
+        # Codewords, or what they give to the gates of an LSTM.
+        return 4 * composition.num_codebooks * composition.code_dim
+
+    def ids_to_compare(self, buffers):
+        every = super().ids_to_compare(buffers)
+        codes = self.codes.table.packed.reshape(-1)
+        if not self._composition.is_slow or not all(
+            any(np.array_equal(buffer, codes) for buffer in part)
+            for part in buffers
+        ):
+            return every
+        chosen = [every[:: max(1, len(every) // _SPREAD)]]
+        for subcodes in self._store.codes.T:
+            chosen.append(np.unique(subcodes, return_index=True)[1])
+        return np.unique(np.concatenate(chosen)).astype("int32")
+
+    def tolerance(self, method, quantize, largest):
+        composition = self._composition
+        if (
+            method != "embed"
+            or self.summed is None
+            or isinstance(composition.unscaled(), LinearComposition)
+        ):
+            return super().tolerance(method, quantize, largest)
+        # In units of a `ScaledComposition`, each part has an offset.
+        is_plain = isinstance(composition, ConcatComposition)
+        terms = 1 if is_plain else composition.num_codebooks + 1
+        finite = self.summed[np.isfinite(self.summed)]
+        most = float(np.abs(finite).max(initial=0))
+        rounding = ROUNDING[quantize] + (terms + 1) * FLOAT32
+        return terms * (most * rounding + LEAST)
+
+
+def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
+    """Bytes of codes, and of matrices of so many numbers, in LiteRT files."""
+    return input_dim * bytes_per_row(*code_shape) + sum(
+        count_litert_bytes(numbers, quantize) for numbers in matrices
+    )
+
+
+def _name(place):
+    return f"weight_{place}" if place else "codebooks"

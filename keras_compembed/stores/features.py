@@ -1,0 +1,192 @@
+"""Features of ids, and an encoder that turns them into vectors."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.stores.store import Store
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.shared_parts import serialize_part
+from keras_compembed.utils.validation import require
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class EncodedFeatures(Store):
+    """Features of ids, and an encoder that turns them into vectors."""
+
+    def __init__(self, features, encoder):
+        features = _check_features(features)
+        require(
+            isinstance(encoder, keras.layers.Layer),
+            "`encoder` must be a Keras layer or model.",
+            encoder=encoder,
+        )
+        width = _check_width(encoder, features)
+        super().__init__(len(_named(features)[0][1]), width)
+        self.encoder = encoder
+        self._is_dict = isinstance(features, dict)
+        self._given = _named(features)
+        self._features = {}
+
+    def make_variables(self, add):
+        self._features = {
+            name: add(
+                f"features_{name}" if name else "features",
+                shape=array.shape,
+                dtype=array.dtype.name,
+                initializer=_constant(array),
+                trainable=False,
+            )
+            for name, array in self._given
+        }
+        self._given = None
+
+    def read(self, ids, training=False, counts=None):
+        # XLA takes no other way to find different ids.
+        chosen, places = unique_places(ids, self.input_dim)
+        vectors = self._encode(tf.gather(ids, chosen))
+        return repeat_rows(vectors, places)
+
+    def read_all(self):
+        return self._encode(None)
+
+    def _encode(self, ids):
+        """Vectors of ids, or of all where they are None."""
+        rows = {
+            name: weight.value if ids is None else tf.gather(weight.value, ids)
+            for name, weight in self._features.items()
+        }
+        return _call_encoder(self.encoder, rows if self._is_dict else rows[""])
+
+    def parts(self):
+        return {"encoder": self.encoder}
+
+    def litert(self, options, path):
+        return _VectorsForm(self, options, path)
+
+    def get_config(self):
+        arrays = self._given or [
+            (name, weight.numpy()) for name, weight in self._features.items()
+        ]
+        return {
+            "features": [[name, pack_array(array)] for name, array in arrays],
+            "encoder": serialize_part(self.encoder),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**unpack_config(config))
+
+
+class _VectorsForm(LiteRTForm):
+    """Vectors in a LiteRT file, computed once."""
+
+    def __init__(self, store, options, path):
+        super().__init__(store, options, path)
+        # While the encoder, which others may use too, has its own form.
+        self._table = tf.constant(store.read_all().numpy(), "float32")
+        self.chunks = _TableAtOnce(self._table)
+
+    def __call__(self, ids):
+        return tf.gather(self._table, ids)
+
+    def score(self, vectors):
+        return tf.matmul(vectors, self._table, transpose_b=True)
+
+
+class _TableAtOnce(RowChunks):
+    """Chunks of a table that is there as a whole."""
+
+    def __init__(self, table):
+        super().__init__(*table.shape)
+        self._table = table
+
+    def table(self, embed):
+        return self._table
+
+
+def unpack_config(config):
+    """Config of a store or layer, with features and encoder made again."""
+    arrays = {name: unpack_array(packed) for name, packed in config["features"]}
+    encoder = keras.saving.deserialize_keras_object(config["encoder"])
+    return {**config, "features": arrays.get("", arrays), "encoder": encoder}
+
+
+def _call_encoder(encoder, rows):
+    """Vectors as they are in prediction, whatever the encoder is part of."""
+    if encoder._call_has_training_arg:
+        return encoder(rows, training=False)
+    return encoder(rows)
+
+
+def _constant(array):
+    return lambda shape, dtype: array
+
+
+def _named(features):
+    return list(
+        features.items() if isinstance(features, dict) else [("", features)]
+    )
+
+
+def _check_features(features):
+    if not isinstance(features, dict):
+        return _check_array("`features`", features)
+    require(
+        features and all(isinstance(name, str) and name for name in features),
+        "`features` must be an array, or a dict of arrays by their names.",
+        keys=list(features),
+    )
+    features = {
+        name: _check_array(f"`features[{name!r}]`", array)
+        for name, array in features.items()
+    }
+    rows = {name: len(array) for name, array in features.items()}
+    require(
+        len(set(rows.values())) == 1,
+        "`features` must have as many rows in each array.",
+        rows=rows,
+    )
+    return features
+
+
+def _check_array(name, array):
+    array = np.asarray(array)
+    require(
+        array.dtype.kind in "fiu" and array.ndim and len(array),
+        f"{name} must be an array of numbers, with a row for each id.",
+        shape=array.shape,
+        dtype=array.dtype,
+    )
+    dtype = "float32" if array.dtype.kind == "f" else "int32"
+    with np.errstate(over="ignore"):
+        kept = array.astype(dtype)
+    large = [] if dtype == "float32" else array[kept != array][:1].tolist()
+    require(not large, f"{name} must be integers of 32 bits.", first=large)
+    bad = np.argwhere(~np.isfinite(kept))[:1].tolist()
+    require(not bad, f"{name} must be finite as float32.", first=bad)
+    return kept
+
+
+def _check_width(encoder, features):
+    """The width of vectors. Builds the encoder, without computing any."""
+    specs = {
+        name: keras.KerasTensor((None, *array.shape[1:]), array.dtype.name)
+        for name, array in _named(features)
+    }
+    vectors = _call_encoder(
+        encoder, specs if isinstance(features, dict) else specs[""]
+    )
+    shape = getattr(vectors, "shape", None)
+    require(
+        shape is not None and len(shape) == 2 and shape[1] is not None,
+        "`encoder` must give one vector of known width for each row.",
+        encoder=encoder.name,
+        shape=shape,
+    )
+    return int(shape[1])

@@ -1,0 +1,741 @@
+"""Rows kept as integers of 8, 4 or 2 bits, with scales."""
+
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.codes.packing import gather_fields
+from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
+from keras_compembed.litert.flatbuffer import StoredTable
+from keras_compembed.litert.litert_form import FLOAT32
+from keras_compembed.litert.litert_form import LEAST
+from keras_compembed.litert.litert_form import ROUNDING
+from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.row_products import RowProducts
+from keras_compembed.litert.texts_of_ids import join_weights
+from keras_compembed.litert.texts_of_ids import unflatten
+from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.rounding.round_factors import round_factors
+from keras_compembed.rounding.round_factors import round_onto
+from keras_compembed.rounding.round_rows import check_room
+from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.round_rows import warn_if_coarse
+from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import name_of_rows
+from keras_compembed.rounding.rounded_table import pack_integers
+from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.stores.latent_rows import LatentRows
+from keras_compembed.stores.latent_rows import multiply_blocks
+from keras_compembed.stores.latent_rows import sum_groups
+from keras_compembed.stores.low_rank import get_low_rank
+from keras_compembed.stores.row_arrays import RowArrays
+from keras_compembed.stores.row_arrays import append_rows
+from keras_compembed.stores.row_arrays import check_arrays
+from keras_compembed.stores.row_arrays import check_shared
+from keras_compembed.stores.store import Store
+from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.chunks import split_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
+
+# Of random rows: the numbers of `keras.initializers.RandomUniform`.
+_RANDOM_SIZE = 0.05
+# Numbers of rows that are floats at once.
+_CHUNK_ELEMENTS = 1 << 22
+# Rows that are floats at once in plain arrays, in the cache of a core.
+_CHUNK_ROWS = 256
+_SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
+_UNIT_BYTES = 4
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Integers(Store):
+    """Integers of few bits, times scales, and times a matrix of low rank."""
+
+    kind = "rounded"
+
+    def __init__(
+        self,
+        input_dim,
+        output_dim,
+        bits=8,
+        block_size=None,
+        rank=None,
+        scale_dtype="int8",
+        learn_rows=False,
+    ):
+        input_dim = check_positive_int("input_dim", input_dim)
+        output_dim = check_positive_int("output_dim", output_dim)
+        super().__init__(input_dim, output_dim)
+        self.bits = check_choice("bits", bits, (8, 4, 2))
+        self.low_rank, self.rank = get_low_rank(rank), None
+        if self.low_rank is not None:
+            self.rank = check_positive_int(
+                "rank", self.low_rank.rank, maximum=output_dim
+            )
+        self.width = self.rank or output_dim
+        if block_size is not None:
+            block_size = check_positive_int(
+                "block_size", block_size, maximum=self.width
+            )
+        self.block_size = block_size
+        self.num_blocks = count_blocks(self.width, self._block)
+        self.scale_dtype = check_choice(
+            "scale_dtype", scale_dtype, ("int8", "int16")
+        )
+        self.rows_initializer = _get_rows_initializer(learn_rows)
+        self.latents = self.projection = None
+
+    @property
+    def learn_rows(self):
+        return self.rows_initializer is not None
+
+    @property
+    def _block(self):
+        return self.block_size or self.width
+
+    @property
+    def _shape(self):
+        return self.bits, self.block_size, self.scale_dtype
+
+    def make_variables(self, add):
+        self.packed_rows = add(
+            "packed_rows",
+            shape=(self.input_dim, packed_width(self.width, self.bits)),
+            initializer=_random_bytes,
+            dtype="uint8",
+            trainable=False,
+        )
+        self.scales = add(
+            "scales",
+            shape=(self.input_dim, self.num_blocks),
+            initializer=lambda shape, dtype: tf.fill(
+                shape, tf.constant(np.iinfo(self.scale_dtype).max, dtype)
+            ),
+            dtype=self.scale_dtype,
+            trainable=False,
+        )
+        self.integer_weights = self.packed_rows, self.scales
+        if self.learn_rows:
+            latents = add(
+                "latent_rows",
+                shape=(self.input_dim, self.width),
+                initializer=self.rows_initializer,
+            )
+        self.scale_unit = add(
+            "scale_unit",
+            shape=(),
+            initializer=self._initialize_unit,
+            dtype="float32",
+            trainable=False,
+        )
+        if self.rank is not None:
+            self.projection = add(
+                "projection",
+                shape=(self.rank, self.output_dim),
+                **self.low_rank.arguments,
+            )
+        if self.learn_rows:
+            # Files of the layer have it. What shows or sums up all weights
+            # takes no booleans.
+            add(
+                "rows_are_fixed",
+                shape=(),
+                initializer="zeros",
+                dtype="uint8",
+                trainable=False,
+            )
+            self.latents = LatentRows(
+                latents,
+                self.scale_unit,
+                self.bits,
+                self._block,
+                self.scale_dtype,
+            )
+
+    def _initialize_unit(self, shape, dtype=None):
+        largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
+        if self.learn_rows:
+            # At least what each row needs.
+            _, highest = integer_range(self.bits)
+            latents = tf.convert_to_tensor(self.variables[-1].value)
+            largest = tf.reduce_max(tf.abs(latents)) / highest
+        return tf.cast(largest, dtype) / np.iinfo(self.scale_dtype).max
+
+    def integers(self, ids):
+        """Integers, int8 `(ids, width)`, of a rank-1 tensor of ids."""
+        if self.latents is not None:
+            return self.latents.integers(ids)
+        packed = tf.gather(self.packed_rows.value, ids)
+        return unpack_tensor(packed, self.width, self.bits)
+
+    def _float_scales(self, ids):
+        """Scales, float32 `(ids, blocks)`."""
+        scales = tf.cast(tf.gather(self.scales.value, ids), tf.float32)
+        return scales * tf.convert_to_tensor(self.scale_unit.value)
+
+    def _read_rows(self, ids):
+        """Rows, float32 `(ids, width)`, before they are projected."""
+        if self.latents is not None:
+            return self.latents.read(ids)
+        return multiply_blocks(
+            tf.cast(self.integers(ids), tf.float32),
+            self._float_scales(ids),
+            self._block,
+        )
+
+    def _read_all_rows(self):
+        if self.latents is not None:
+            return self.latents.read_all()
+        return of_all_ids(self._read_rows, self.input_dim)
+
+    def read(self, ids, training=False, counts=None):
+        if self.latents is not None:
+            # Which finds the different ids of all devices.
+            return self._project(self.latents.read(ids, training))
+        return each_once(lambda ids: self._project(self._read_rows(ids)), ids)
+
+    def read_all(self):
+        return self._project(self._read_all_rows())
+
+    def sum_rows(self, ids, weights, training=False, counts=None):
+        """Sums of rows, which meet the projection once."""
+        flat = tf.reshape(ids, (-1,))
+        if self.latents is not None:
+            sums = sum_groups(self.latents.read(flat, training), weights)
+        elif self.num_blocks > 1:
+            sums = sum_groups(self._read_rows(flat), weights)
+        else:
+            scales = tf.reshape(self._float_scales(flat), tf.shape(ids))
+            weights = weights * tf.cast(scales, weights.dtype)
+            sums = sum_groups(self.integers(flat), weights)
+        return self._project(sums)
+
+    @property
+    def _dtype_of_sums(self):
+        return keras.backend.result_type(self.dtype, "float32")
+
+    def _project(self, rows):
+        """Vectors of rows, in a dtype that holds both."""
+        dtype = keras.backend.result_type(rows.dtype, self._dtype_of_sums)
+        rows = tf.cast(rows, dtype)
+        if self.projection is None:
+            return rows
+        return tf.matmul(rows, tf.cast(self.projection.value, dtype))
+
+    def _project_back(self, vectors):
+        """What products with rows are those of the vectors with the table."""
+        dtype = keras.backend.result_type(vectors.dtype, self._dtype_of_sums)
+        vectors = tf.cast(vectors, dtype)
+        if self.projection is None:
+            return vectors
+        projection = tf.cast(self.projection.value, dtype)
+        return tf.matmul(vectors, projection, transpose_b=True)
+
+    def prepare_scores(self):
+        if self.latents is not None:
+            self.latents.grow()
+
+    def score(self, vectors):
+        narrow = self._project_back(vectors)
+        size = max(1, _CHUNK_ELEMENTS // self.width)
+        if self.latents is not None or self.input_dim <= size:
+            rows = tf.cast(self._read_all_rows(), narrow.dtype)
+            scores = tf.matmul(narrow, rows, transpose_b=True)
+        else:
+            scores = tf.transpose(self._score_in_parts(narrow, size))
+        return tf.cast(scores, vectors.dtype)
+
+    def _score_in_parts(self, vectors, size):
+        num_rows = self.input_dim
+
+        def read(ids, dtype):
+            return tf.cast(self._read_rows(ids), dtype)
+
+        @custom_gradient
+        def score(vectors):
+            scores = of_all_ids(
+                lambda ids: tf.matmul(
+                    read(ids, vectors.dtype), vectors, transpose_b=True
+                ),
+                num_rows,
+                size,
+            )
+
+            def gradient(upstream):
+                ids = tf.expand_dims(tf.range(num_rows), 1)
+
+                def add(total, part):
+                    ids, upstream = part
+                    rows = read(ids[:, 0], upstream.dtype)
+                    return total + tf.matmul(upstream, rows, transpose_a=True)
+
+                return tf.foldl(
+                    add,
+                    (
+                        split_rows(ids, num_rows, size),
+                        split_rows(upstream, num_rows, size),
+                    ),
+                    tf.zeros_like(vectors),
+                    parallel_iterations=1,
+                )
+
+            return scores, gradient
+
+        return score(vectors)
+
+    def top_ids(self, vectors, k):
+        def make_score(part):
+            narrow = self._project_back(part)
+
+            def score(ids):
+                # Devices cannot wait for each other in a loop.
+                with without_gradients():
+                    rows = tf.cast(self._read_rows(ids), narrow.dtype)
+                scores = tf.matmul(narrow, rows, transpose_b=True)
+                return tf.cast(scores, part.dtype)
+
+            return score
+
+        return top_rows(vectors, k, self.input_dim, make_score)
+
+    def table(self):
+        """All rows before they are projected, a `RoundedTable`."""
+        if self.latents is not None:
+            return self.latents.table()
+        to_array = keras.ops.convert_to_numpy
+        return RoundedTable(
+            unpack_integers(to_array(self.packed_rows), self.width, self.bits),
+            to_array(self.scales),
+            to_array(self.scale_unit)[()],
+            self._block,
+        )
+
+    def round_table(self, table, sample_weight, seed):
+        """Takes the rows that are nearest to a table, and says how near."""
+        if self.rank is None:
+            rounded, latents = round_rows(table, *self._shape), table
+        else:
+            rounded, latents, projection = round_factors(
+                table, self.rank, *self._shape, sample_weight, seed
+            )
+            self.projection.assign(projection)
+        warn_if_coarse(latents, rounded)
+        self.packed_rows.assign(pack_integers(rounded.integers, self.bits))
+        self.scales.assign(rounded.scales)
+        self.scale_unit.assign(rounded.unit)
+        if self.latents is not None:
+            self.latents.assign(latents)
+        error = energy = 0.0
+        for start, rows in float_chunks(table):
+            rest = rows - self.read(tf.range(start, start + len(rows)))
+            error += np.sum(np.square(rest), dtype="float64")
+            energy += np.sum(np.square(rows), dtype="float64")
+        return error / energy if energy else 0.0
+
+    def arrays(self):
+        table, floats = self.table(), {}
+        settings = {
+            "columns": self.output_dim,
+            "unit": float(table.unit),
+            **{name: getattr(self, name) for name in _SETTINGS},
+        }
+        if self.projection is not None:
+            projection = keras.ops.convert_to_numpy(self.projection)
+            floats["projection"] = projection
+        return IntegerRows(settings, _pack(table, self.bits), floats)
+
+    def load(self, arrays):
+        self.packed_rows.assign(arrays.rows["integers"])
+        self.scales.assign(arrays.rows["scales"])
+        self.scale_unit.assign(arrays.settings["unit"])
+        if self.projection is not None:
+            self.projection.assign(arrays.floats["projection"])
+        if self.latents is not None:
+            self.latents.latents.assign(arrays.latents)
+
+    def stripped(self, max_nonzeros=None, trainable=False):
+        return {"learn_rows": False}, self.arrays()
+
+    def grown(self, vectors):
+        arrays = self.arrays()
+        more, latents = arrays.round(vectors)
+        check_room(latents, *self._shape, arrays.unit)
+        warn_if_coarse(latents, more)
+        grown = arrays.with_rows(
+            append_rows(arrays.rows, _pack(more, self.bits))
+        )
+        if self.latents is not None:
+            own = keras.ops.convert_to_numpy(self.latents.latents)
+            latents = latents.astype(own.dtype)
+            grown.latents = np.concatenate([own, latents])
+        return {"input_dim": self.input_dim + len(vectors)}, grown
+
+    def sizes(self):
+        projection = (self.rank or 0) * self.output_dim
+        scale_size = np.dtype(self.scale_dtype).itemsize
+        row_size = packed_width(self.width, self.bits)
+        scales = self.input_dim * self.num_blocks * scale_size
+        parts = {
+            "rounded rows": self.input_dim * row_size,
+            "scales": scales + _UNIT_BYTES,
+        }
+        if projection:
+            parts["projection"] = projection * tf.as_dtype(self.dtype).size
+        return {
+            "stored_as": name_of_rows(self.bits, self.block_size, self.rank),
+            "parts": parts,
+            "num_values": self.input_dim * self.width + projection,
+        }
+
+    def litert_bytes(self, quantize=None):
+        shape = self.input_dim, self.output_dim
+        settings = [getattr(self, name) for name in _SETTINGS]
+        return litert_bytes(shape, *settings, quantize)
+
+    def litert(self, options, path):
+        return _IntegersForm(self, options, path)
+
+    def get_config(self):
+        learn_rows = self.learn_rows
+        if learn_rows:
+            learn_rows = keras.initializers.serialize(self.rows_initializer)
+        return {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "bits": self.bits,
+            "block_size": self.block_size,
+            "rank": self.low_rank
+            and keras.saving.serialize_keras_object(self.low_rank),
+            "scale_dtype": self.scale_dtype,
+            "learn_rows": learn_rows,
+        }
+
+
+class IntegerRows(RowArrays):
+    """Integers and scales as plain arrays."""
+
+    kind = Integers.kind
+    shared_kind = "projection"
+    # Floats that a task trains, where rows are learned.
+    latents = None
+
+    @classmethod
+    def check(cls, settings, rows, shared, count):
+        """Raises unless these can be those of a file."""
+        columns = check_positive_int("columns", settings["columns"])
+        bits = check_choice("bits", settings["bits"], (8, 4, 2))
+        check_positive_number("unit", settings["unit"], zero=True)
+        rank, block_size = settings["rank"], settings["block_size"]
+        width = columns
+        shapes = {}
+        if rank is not None:
+            width = check_positive_int("rank", rank, maximum=columns)
+            shapes = {"projection": (rank, columns)}
+        if block_size is not None:
+            check_positive_int("block_size", block_size, maximum=width)
+        blocks = count_blocks(width, block_size or width)
+        wanted = {
+            "integers": ("uint8", (count, packed_width(width, bits))),
+            "scales": (settings["scale_dtype"], (count, blocks)),
+        }
+        check_choice("scale_dtype", settings["scale_dtype"], ("int8", "int16"))
+        check_arrays(rows, wanted)
+        check_shared(shared, shapes)
+
+    def start(self):
+        settings = self.settings
+        self._bits = settings["bits"]
+        self._width = settings["rank"] or settings["columns"]
+        self._block_size = settings["block_size"] or self._width
+        self.unit = np.float32(settings["unit"])
+        self._projection = self.floats.get("projection")
+        if self._projection is not None:
+            self._projection = self._projection.astype("float32")
+        self._columns = None
+
+    @property
+    def name(self):
+        settings = self.settings
+        return name_of_rows(
+            self._bits, settings["block_size"], settings["rank"]
+        )
+
+    def make_store(self):
+        options = {name: self.settings[name] for name in _SETTINGS}
+        return Integers(*self.shape, **options)
+
+    def _table(self, ids):
+        integers = self.rows["integers"][ids]
+        return RoundedTable(
+            unpack_integers(integers, self._width, self._bits),
+            self.rows["scales"][ids],
+            self.unit,
+            self._block_size,
+        )
+
+    def with_vectors(self, vectors):
+        more, _ = self.round(vectors)
+        return self.with_rows(append_rows(self.rows, _pack(more, self._bits)))
+
+    def round(self, vectors):
+        """The `RoundedTable` nearest to vectors, and what was rounded."""
+        settings = self.settings
+        shape = self._bits, settings["block_size"], settings["scale_dtype"]
+        if self._projection is None:
+            return round_rows(vectors, *shape, self.unit), vectors
+        return round_onto(vectors, self._projection, *shape, self.unit)
+
+    def read(self, ids):
+        vectors = self._table(ids).decode()
+        if self._projection is not None:
+            vectors = vectors @ self._projection
+        return vectors
+
+    def scores(self, query):
+        if self._projection is not None:
+            query = self._projection @ query
+        if self._bits == 8:
+            # As many tables as numbers would be dearer than products.
+            sums = self._products(query)
+        else:
+            sums = self._sums(query)
+        return sums * self.unit
+
+    def _sums(self, query):
+        """Products with rows of few bits, in units of scales."""
+        lowest, highest = integer_range(self._bits)
+        # Two's complements.
+        values = np.r_[: highest + 1, lowest:0].astype("float32")
+        total = np.zeros(self.shape[0], "float32")
+        for block, columns in enumerate(self._columns_of_blocks()):
+            start = block * self._block_size
+            part = query[start : start + self._block_size]
+            sums = columns.add_up(part[:, None] * values)
+            total += sums * self.rows["scales"][:, block]
+        return total
+
+    def _products(self, query):
+        """Products with rows of bytes, a few of them floats at a time."""
+        integers, scales = (
+            self.rows["integers"].view("int8"),
+            self.rows["scales"],
+        )
+        total = np.zeros(self.shape[0], "float32")
+        for start in range(0, self.shape[0], _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            rows = integers[part].astype("float32")
+            for block in range(scales.shape[1]):
+                place = block * self._block_size
+                columns = slice(place, place + self._block_size)
+                sums = rows[:, columns] @ query[columns]
+                total[part] += sums * scales[part, block]
+        return total
+
+    def _columns_of_blocks(self):
+        if self._columns is None:
+            fields = self._table(slice(None)).integers.view("uint8")
+            fields = fields & (2**self._bits - 1)
+            self._columns = [
+                FieldColumns(
+                    fields[:, start : start + self._block_size], self._bits
+                )
+                for start in range(0, self._width, self._block_size)
+            ]
+        return self._columns
+
+
+class _IntegersForm(LiteRTForm):
+    """Integers and scales in a LiteRT file."""
+
+    def __init__(self, store, options, path):
+        super().__init__(store, options, path)
+        self.width, self._num_blocks = store.width, store.num_blocks
+        table = store.table()
+        self._block_size, self._unit = table.block_size, table.unit
+        bits, integers = store.bits, table.integers
+        packed = pack_integers(integers, bits)
+        self._bytes, packed_bits = None, None
+        if bits == 8:
+            self._integers = integers
+        elif options.serves(PACKED_RUNTIMES[bits]):
+            # The runtime reads whole bytes.
+            room = -self.width % (8 // bits)
+            self._integers = np.pad(integers, ((0, 0), (0, room)))
+            packed_bits = bits
+        else:
+            self._integers = packed
+            self._bytes = _fields_of_bytes(bits).astype("float32")
+        self._scales = np.ascontiguousarray(table.scales)
+        rows = StoredTable(f"{path}/rows", self._integers, packed, packed_bits)
+        bits_of_scales = self._scales.view("uint8")
+        scales = StoredTable(
+            f"{path}/scales", self._scales, bits_of_scales, unit=self._unit
+        )
+        options.tables.extend([rows, scales])
+        self.num_bytes = packed.size + self._scales.nbytes
+        self.projection = None
+        if store.projection is not None:
+            projection = keras.ops.convert_to_numpy(store.projection)
+            self.projection = projection.astype("float32")
+        self._scored = RowChunks(store.input_dim, store.width)
+        self.products = _IntegerProducts(self)
+
+    def __call__(self, ids):
+        rows = self.read(tf.cast(ids, tf.int32))
+        if self.projection is None:
+            return rows
+        return tf.matmul(rows, self._options.note(self.projection))
+
+    def read(self, ids):
+        """Rows `(ids, width)`, before they are projected."""
+        return self.scale(self.integers(ids), self.scales(ids))
+
+    def integers(self, ids):
+        """Their integers, float32 `(ids, width)`."""
+        numbers = tf.gather(self._integers, ids)
+        if self._bytes is not None:
+            return gather_fields(numbers, self._bytes, self.width)
+        numbers = tf.cast(numbers, tf.float32)
+        if numbers.shape[1] > self.width:
+            numbers = numbers[:, : self.width]
+        return numbers
+
+    def scales(self, ids):
+        """Their scales, float32 `(ids, num_blocks)`."""
+        return tf.cast(tf.gather(self._scales, ids), tf.float32) * self._unit
+
+    def scale(self, integers, scales):
+        """Integers `(ids, width)` times the scales of their blocks."""
+        if self._num_blocks == 1:
+            return integers * scales
+        columns = self._num_blocks * self._block_size
+        if columns > self.width:
+            # The last block is shorter.
+            room = [[0, 0], [0, columns - self.width]]
+            integers = tf.pad(integers, room)
+        blocks = (-1, self._num_blocks, self._block_size)
+        rows = tf.reshape(integers, blocks) * tf.expand_dims(scales, 2)
+        return tf.reshape(rows, (-1, columns))[:, : self.width]
+
+    def score_chunks(self, vectors):
+        vectors = tf.cast(vectors, tf.float32)
+        if self.projection is not None:
+            projection = self._options.note(self.projection)
+            vectors = tf.matmul(vectors, projection, transpose_b=True)
+        for ids in self._scored.ids(vectors):
+            integers, scales = self.integers(ids), self.scales(ids)
+            has_blocks = scales.shape[1] > 1
+            if has_blocks:
+                integers = self.scale(integers, scales)
+            scores = tf.matmul(vectors, integers, transpose_b=True)
+            # Fewer numbers than rows have.
+            yield scores if has_blocks else scores * tf.reshape(scales, [1, -1])
+
+    def tolerance(self, method, quantize, largest):
+        # Only a projection may be rounded more.
+        if self.projection is None:
+            quantize = None
+        allowed = super().tolerance(method, quantize, largest)
+        # Of int8 products, rows are rounded as well.
+        if method != "embed" or quantize in ("int8", "int8_codebooks"):
+            return allowed
+        if self.projection is None:
+            return 4 * FLOAT32 * largest
+        rows = np.abs(self._store.table().decode()).max(axis=0)
+        most = (rows @ np.abs(self.projection)).max()
+        terms = self.width + 4
+        return most * (ROUNDING[quantize] + terms * FLOAT32) + LEAST
+
+
+class _IntegerProducts(RowProducts):
+    """Vectors of integers, by rows and a projection."""
+
+    def __init__(self, form):
+        self._form, self._matrix = form, form.projection
+        self.can_fold = self._matrix is not None
+        self.columns = self.width = form.width
+        self.num_numbers = 0
+        if self.can_fold:
+            self.width = self._matrix.shape[1]
+            self.num_numbers = self._matrix.size
+        self.num_bytes = form.num_bytes
+
+    def rows(self, ids, kernel):
+        return tf.matmul(self._form.read(ids), self.fold(kernel))
+
+    def spread(self, ids):
+        features = self._form.read(tf.reshape(ids, [-1]))
+        return unflatten(features, ids, self.columns)
+
+    def sums(self, ids, counts=None, weights=None, mean=False):
+        form, flat = self._form, tf.reshape(ids, [-1])
+        integers, scales = form.integers(flat), form.scales(flat)
+        weights = join_weights(counts, weights)
+        if weights is not None:
+            scales *= tf.reshape(weights, [-1, 1])
+        rows = unflatten(form.scale(integers, scales), ids, self.columns)
+        return (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
+
+
+def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
+    """Bytes of constants of a table of a shape in a LiteRT file."""
+    input_dim, output_dim = shape
+    width = rank or output_dim
+    scales = count_blocks(width, block_size or width)
+    scales *= np.dtype(scale_dtype).itemsize
+    rows = input_dim * (packed_width(width, bits) + scales)
+    projection = (rank or 0) * output_dim
+    return rows + _UNIT_BYTES + count_litert_bytes(projection, quantize)
+
+
+def unpack_tensor(packed, width, bits):
+    """Undoes `pack_integers`, in TensorFlow ops."""
+    if bits == 8:
+        return tf.cast(packed, tf.int8)
+    return gather_fields(packed, _fields_of_bytes(bits), width)
+
+
+def _fields_of_bytes(bits):
+    """Integers `(256, 8 // bits)` of each byte."""
+    every = np.arange(256, dtype="uint8")[:, None]
+    return unpack_integers(every, 8 // bits, bits)
+
+
+def _pack(table, bits):
+    """The rows of a `RoundedTable`."""
+    return {
+        "integers": pack_integers(table.integers, bits),
+        "scales": table.scales,
+    }
+
+
+def _random_bytes(shape, dtype=None):
+    rng = np.random.default_rng(random.getrandbits(32))
+    return tf.convert_to_tensor(rng.integers(256, size=shape, dtype="uint8"))
+
+
+def _get_rows_initializer(learn_rows):
+    """The initializer of rows that are learned, or None."""
+    if isinstance(learn_rows, (bool, np.bool_)):
+        return keras.initializers.get("uniform") if learn_rows else None
+    require(
+        isinstance(learn_rows, (str, dict)) or callable(learn_rows),
+        "`learn_rows` must be a boolean or an initializer of rows.",
+        learn_rows=learn_rows,
+    )
+    return keras.initializers.get(learn_rows)

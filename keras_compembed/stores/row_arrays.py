@@ -1,0 +1,147 @@
+"""Base of tables kept in few bytes as plain arrays."""
+
+import abc
+import copy
+
+import numpy as np
+
+from keras_compembed.stores.small_floats import SmallFloats
+
+# Numbers of rows that are floats at once.
+_CHUNK_ELEMENTS = 1 << 20
+
+
+class RowArrays(abc.ABC):
+    """Rows of a store in plain arrays, as files of vectors hold them."""
+
+    # Words of files: of the kind, and of what rows share.
+    kind = shared_kind = None
+    # Whether it finds how to keep new vectors.
+    can_grow = True
+
+    def __init__(self, settings, rows, floats, shared=None):
+        self.settings = settings
+        self.rows = rows
+        self.floats = floats
+        # The floats as a file holds them.
+        self.shared = shared
+        self.start()
+
+    @classmethod
+    def of_file(cls, settings, rows, shared):
+        """Those of a file, where `shared` is a dict of `SmallFloats`."""
+        floats = {name: small.floats() for name, small in shared.items()}
+        return cls(settings, rows, floats, shared)
+
+    def small(self):
+        """The same with floats that are rounded as in a file."""
+        shared = {x: SmallFloats.of(y) for x, y in self.floats.items()}
+        return self.of_file(self.settings, self.rows, shared)
+
+    @abc.abstractmethod
+    def start(self):
+        """Makes what look-ups need."""
+
+    @abc.abstractmethod
+    def read(self, ids):
+        """Vectors, float32 `(ids, columns)`, of an integer array `(ids,)`."""
+
+    @abc.abstractmethod
+    def make_store(self):
+        """A store of these settings, to be built and loaded."""
+
+    @property
+    def shape(self):
+        first = next(iter(self.rows.values()))
+        return len(first), self.settings["columns"]
+
+    @property
+    def bytes_by_part(self):
+        """Dict of bytes: of rows, and of what they share."""
+        shared = [x for y in self.shared.values() for x in vars(y).values()]
+        sizes = {
+            self.kind: sum(values.nbytes for values in self.rows.values()),
+            self.shared_kind: sum(values.nbytes for values in shared),
+        }
+        return {name: size for name, size in sizes.items() if size}
+
+    def scores(self, query):
+        """Products, float32 `(rows,)`, with a vector `(columns,)`."""
+        return np.concatenate([rows @ query for rows in self.parts()])
+
+    def norms(self):
+        """Lengths of all rows, float32 `(rows,)`."""
+        return np.concatenate(
+            [np.sqrt(np.einsum("nd,nd->n", x, x)) for x in self.parts()]
+        )
+
+    @property
+    def rows_at_once(self):
+        return max(1, _CHUNK_ELEMENTS // self.shape[1])
+
+    def parts(self, num_rows=None):
+        """Yields vectors of the first rows or all, some at a time."""
+        num_rows, size = num_rows or self.shape[0], self.rows_at_once
+        for start in range(0, num_rows, size):
+            yield self.read(np.arange(start, min(start + size, num_rows)))
+
+    def with_rows(self, rows):
+        """The same with other rows."""
+        other = copy.copy(self)
+        other.rows = rows
+        other.start()
+        return other
+
+    def part(self, start, end):
+        """The same with the rows from one to another."""
+        return self.with_rows(self.take(slice(start, end)))
+
+    def with_mean(self):
+        """The same with a row nearest to the mean of all, and its place."""
+        total = sum(x.sum(axis=0, dtype="float64") for x in self.parts())
+        mean = total / self.shape[0]
+        if self.can_grow:
+            return self.with_vectors(mean[None]), self.shape[0]
+        far = [np.square(x - mean).sum(axis=1) for x in self.parts()]
+        return self, int(np.argmin(np.concatenate(far)))
+
+    @abc.abstractmethod
+    def with_vectors(self, vectors):
+        """The same with more rows, those nearest to vectors."""
+
+    def take(self, ids):
+        """Some rows: a slice, or those of `ids`."""
+        return {name: values[ids] for name, values in self.rows.items()}
+
+
+def append_rows(rows, more):
+    """Dict of arrays with the rows of another one below."""
+    return {x: np.concatenate([y, more[x]]) for x, y in rows.items()}
+
+
+def check_arrays(arrays, wanted):
+    """Raises unless arrays of a file have these dtypes and shapes."""
+    if arrays.keys() != wanted.keys():
+        raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}")
+    for name, (dtypes, shape) in wanted.items():
+        array = arrays[name]
+        sizes = zip(array.shape, shape, strict=False)
+        if (
+            array.dtype.name not in dtypes.split()
+            or array.ndim != len(shape)
+            or any(wanted not in (None, found) for found, wanted in sizes)
+        ):
+            raise ValueError(
+                f"the array {name} is {array.dtype} of shape {array.shape}"
+            )
+
+
+def check_shared(shared, shapes):
+    """Raises unless `SmallFloats` of a file have these shapes."""
+    integers = {name: small.integers for name, small in shared.items()}
+    check_arrays(integers, {x: ("int8", y) for x, y in shapes.items()})
+    for name, small in shared.items():
+        size = SmallFloats.num_scales(small.integers.shape)
+        check_arrays({name: small.scales}, {name: ("float32", (size,))})
+        if not np.isfinite(small.scales).all():
+            raise ValueError(f"the array {name} has scales that are not finite")

@@ -1,0 +1,154 @@
+"""Base of the ways to keep the rows of a table."""
+
+import abc
+import math
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.weighted_sums import weighted_sums
+
+
+class Store(abc.ABC):
+    """Keeps the rows of a table: variables, look-ups, arrays, bytes."""
+
+    # A new kind gives `make_variables`, `read` and `get_config`; the rest
+    # works with these, and can be made faster. It is shown in CONTRIBUTING.md.
+
+    # The word for it in files of vectors; `KINDS` of this folder has them.
+    kind = None
+    # An integer array `(input_dim, num_codebooks)`, where rows are codes.
+    codes = None
+    # Whether codes follow vectors that a task trains.
+    follows = False
+    # Variables of integers of which any are valid.
+    integer_weights = ()
+
+    def __init__(self, input_dim, output_dim):
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.variables = []
+        # Of floats that are trained; the layer sets its own.
+        self.dtype = "float32"
+
+    def build(self, add_weight):
+        """Makes the variables, by a layer's `add_weight`."""
+
+        def add(name, **kwargs):
+            variable = add_weight(name, **kwargs)
+            self.variables.append(variable)
+            return variable
+
+        self.make_variables(add)
+
+    @abc.abstractmethod
+    def make_variables(self, add):
+        """Makes variables by `add(name, shape=..., ...)`."""
+
+    @abc.abstractmethod
+    def read(self, ids, training=False, counts=None):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+
+    @abc.abstractmethod
+    def get_config(self):
+        """Arguments of a store without rows."""
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+    def read_all(self):
+        """The table `(input_dim, output_dim)`, made for the moment."""
+        return self.read(tf.range(self.input_dim))
+
+    def sum_rows(self, ids, weights, training=False, counts=None):
+        """Weighted sums of vectors of ids `(groups, length)`."""
+        if counts is not None:
+            counts = tf.reshape(counts, (-1,))
+        rows = self.read(tf.reshape(ids, (-1,)), training, counts)
+        return weighted_sums(rows, weights)
+
+    def score(self, vectors):
+        """Products `(vectors, input_dim)` with `(vectors, output_dim)`."""
+        table = tf.cast(self.read_all(), vectors.dtype)
+        return tf.matmul(vectors, table, transpose_b=True)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(vectors, k)` of the best rows."""
+
+        def make_score(part):
+            def score(ids):
+                # Devices cannot wait for each other in a loop.
+                with without_gradients():
+                    rows = tf.cast(self.read(ids), part.dtype)
+                return tf.matmul(part, rows, transpose_b=True)
+
+            return score
+
+        return top_rows(vectors, k, self.input_dim, make_score)
+
+    def prepare_scores(self):  # noqa: B027
+        """Called before `score` in a training step."""
+
+    def take_losses(self):
+        """Losses of the last `read` of a training step."""
+        return ()
+
+    def parts(self):
+        """Dict of the layers that hold some of the weights."""
+        return {}
+
+    def second_table(self):
+        """Arguments in which a table of logits differs."""
+        return {}
+
+    def reader(self):
+        """A function from an integer array of ids to float32 vectors."""
+
+        def read(ids):
+            rows = self.read(tf.constant(ids, "int32"))
+            return keras.ops.convert_to_numpy(tf.cast(rows, "float32"))
+
+        return read
+
+    def arrays(self):
+        """`RowArrays` of the rows as they are outside of training."""
+        raise NotImplementedError
+
+    def load(self, arrays):
+        """Takes the rows of `RowArrays`."""
+        raise NotImplementedError
+
+    def sizes(self):
+        """Figures of an `EmbeddingSize` without what only training needs.
+
+        None if they are not known before variables are made.
+        """
+        if not self.variables:
+            return None
+        weights = [x for part in self.parts().values() for x in part.weights]
+        weights += self.variables
+        return {
+            "parts": {"weights": count_bytes(weights)},
+            "num_values": sum(math.prod(weight.shape) for weight in weights),
+        }
+
+    def stripped(self, max_nonzeros=None, trainable=False):
+        """Changed arguments without what only training needs, and arrays."""
+        return {}, self.arrays()
+
+    def grown(self, vectors):
+        """Changed arguments with rows for further vectors, and arrays."""
+        raise NotImplementedError
+
+    def litert_bytes(self, quantize=None):
+        """Bytes of the constants that the table takes in a LiteRT file."""
+        raise NotImplementedError
+
+    def litert(self, options, path):
+        """How rows are written down for LiteRT, a `LiteRTForm`."""
+        return LiteRTForm(self, options, path)

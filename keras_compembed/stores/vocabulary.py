@@ -1,0 +1,238 @@
+"""Rows of some ids, and a few that all others share."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.stores.store import Store
+from keras_compembed.stores.table_store import TableStore
+from keras_compembed.stores.table_store import read_all
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
+
+SHARING = ("modulo", "nearest")
+_CHUNK_NUMBERS = 1 << 22
+_ROUNDS = 5
+# Kept ids are counted from a common number for each block.
+_BLOCK = 64
+_BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(256)], "uint8")
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class KeptRows(TableStore):
+    """Which row an id has, and a table of rows, or a layer that gives them."""
+
+    def __init__(
+        self,
+        input_dim,
+        output_dim,
+        num_rows,
+        num_shared_rows=1,
+        sharing="modulo",
+        rows=None,
+    ):
+        super().__init__(input_dim, output_dim)
+        self.num_rows = check_positive_int(
+            "num_rows", num_rows, maximum=self.input_dim
+        )
+        self.num_shared_rows = check_positive_int(
+            "num_shared_rows", num_shared_rows
+        )
+        self.sharing = check_choice("sharing", sharing, SHARING)
+        if isinstance(rows, dict):
+            rows = keras.saving.deserialize_keras_object(rows)
+        self.rows = rows
+        if rows is not None:
+            sizes, store = self._sizes_of_rows, getattr(rows, "store", None)
+            require(
+                isinstance(store, Store)
+                and sizes == (store.input_dim, store.output_dim),
+                f"`rows` must be a look-up layer of {sizes[0]} (`num_rows` + "
+                f"`num_shared_rows`) rows of width {sizes[1]}.",
+                rows=rows,
+            )
+
+    @property
+    def _sizes_of_rows(self):
+        return self.num_rows + self.num_shared_rows, self.output_dim
+
+    def make_variables(self, add):
+        if self.rows is not None and not self.rows.built:
+            self.rows.build()
+        index = np.arange(self.input_dim)
+        shared = self.num_rows + index % self.num_shared_rows
+        index = np.where(index < self.num_rows, index, shared)
+        self.add_arrays(add, self._places(index))
+        if self.rows is None:
+            self.table = add(
+                "table",
+                shape=self._sizes_of_rows,
+                initializer=keras.initializers.RandomUniform(),
+            )
+
+    def take(self, index, rows):
+        """Takes the place of each id and, unless a layer has them, rows."""
+        for name, values in self._places(index).items():
+            getattr(self, name).assign(values)
+        if self.rows is None:
+            self.table.assign(rows)
+
+    def _places(self, index):
+        """Arrays that hold the row of each id, by the names of weights."""
+        if self.sharing == "nearest":
+            size = _index_bytes(self.num_rows + self.num_shared_rows)
+            return {"row_of_id": index.astype(f"int{8 * size}")}
+        is_kept = np.zeros(_count_blocks(self.input_dim) * _BLOCK, bool)
+        is_kept[: self.input_dim] = index < self.num_rows
+        counts = is_kept.reshape(-1, _BLOCK).sum(axis=1)
+        starts = np.cumsum(counts) - counts
+        bits = np.packbits(is_kept, bitorder="little").reshape(-1, _BLOCK // 8)
+        return {"kept_bits": bits, "kept_starts": starts.astype("int32")}
+
+    def places(self, ids):
+        """The row of each id, int32 `(ids,)`."""
+        ids = self.known(tf.cast(ids, tf.int32))
+        if self.sharing == "nearest":
+            return tf.cast(tf.gather(self.row_of_id.value, ids), tf.int32)
+        bits = tf.gather(self.kept_bits.value, ids // _BLOCK)
+        bits = tf.cast(bits, tf.int32)
+        counts = tf.cast(tf.gather(_BIT_COUNTS, bits), tf.int32)
+        steps = np.arange(_BLOCK // 8, dtype="int32")
+        place = tf.expand_dims(ids % _BLOCK // 8, 1)
+        before = tf.cast(steps < place, tf.int32)
+        own = tf.cast(tf.equal(steps, place), tf.int32)
+        byte = tf.reduce_sum(bits * own, axis=1)
+        unit = tf.gather(2 ** np.arange(8, dtype="int32"), ids % 8)
+        # How many kept ids come before: in the byte, then in bytes before it.
+        below = tf.cast(tf.gather(_BIT_COUNTS, byte % unit), tf.int32)
+        ranks = tf.gather(self.kept_starts.value, ids // _BLOCK) + below
+        ranks += tf.reduce_sum(counts * before, axis=1)
+        shared = self.num_rows + ids % self.num_shared_rows
+        return tf.where(tf.equal(byte // unit % 2, 1), ranks, shared)
+
+    def compose(self, ids, read):
+        places = self.places(ids)
+        if self.rows is None:
+            return read(self.table, places)
+        if read is read_all:
+            return self.rows.embed(places)
+        # It may learn in a way of its own.
+        return self.rows(places, training=True)
+
+    def parts(self):
+        return {} if self.rows is None else {"rows": self.rows}
+
+    def sizes(self):
+        sizes = super().sizes()
+        if sizes and self.rows is not None:
+            # Not what only learning takes.
+            own = sum(self.rows.store.sizes()["parts"].values())
+            sizes["parts"]["weights"] += own - count_bytes(self.rows.weights)
+        return sizes
+
+    def litert_bytes(self, quantize=None):
+        if self.rows is None:
+            size = count_table_bytes(*self._sizes_of_rows, quantize)
+        else:
+            size = self.rows.store.litert_bytes(quantize)
+        number, _ = self._sizes_of_rows
+        return size + count_place_bytes(self.input_dim, number, self.sharing)
+
+    def get_config(self):
+        rows = self.rows
+        return {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "num_rows": self.num_rows,
+            "num_shared_rows": self.num_shared_rows,
+            "sharing": self.sharing,
+            "rows": rows and keras.saving.serialize_keras_object(rows),
+        }
+
+
+def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
+    """Rows of a table, the row of each id, and how much each row counts."""
+    kept = np.sort(np.argsort(-scores, kind="stable")[:num_rows])
+    rest = np.setdiff1d(np.arange(len(table)), kept, assume_unique=True)
+    places = rest % num_shared_rows
+    means = _means(table, weight, rest, places, num_shared_rows)
+    rows = np.concatenate([np.asarray(table[kept], "float32"), means])
+    places = places + num_rows
+    if sharing == "nearest":
+        rows, places = _nearest(table, weight, rest, rows, num_rows)
+    # The weight of all ids that have a row.
+    sums = np.bincount(places, weight[rest], minlength=len(rows))
+    sums[:num_rows] += weight[kept]
+    index = np.empty(len(table), "int64")
+    index[kept], index[rest] = np.arange(num_rows), places
+    return rows, index, sums
+
+
+def _index_bytes(num_rows):
+    """Integer, bytes of the number of a row."""
+    return 2 if num_rows <= 2**15 else 4
+
+
+def count_place_bytes(input_dim, num_rows, sharing):
+    """Integer, bytes in a file of what says which row an id has."""
+    if sharing == "nearest":
+        return _index_bytes(num_rows) * input_dim
+    return _count_blocks(input_dim) * (_BLOCK // 8 + 4) + _BIT_COUNTS.nbytes
+
+
+def count_table_bytes(num_rows, width, quantize=None):
+    """Integer, bytes in a file of rows that are floats in the layer."""
+    # Only codebooks and anchors are int8 with "int8_codebooks".
+    if quantize == "int8_codebooks":
+        quantize = None
+    return count_litert_bytes(num_rows * width, quantize)
+
+
+def _count_blocks(input_dim):
+    """Integer, blocks of so many ids."""
+    return -(-input_dim // _BLOCK)
+
+
+def distances(table, weight):
+    """Weighted squared distances of rows from the mean row."""
+    ids, nothing = np.arange(len(table)), np.zeros(len(table), "int64")
+    (mean,) = _means(table, weight, ids, nothing, 1)
+    squares = [np.square(x - mean).sum(axis=1) for _, x in float_chunks(table)]
+    return np.concatenate(squares) * weight
+
+
+def _means(table, weight, ids, places, number):
+    """Weighted means `(number, columns)` of rows, by their places."""
+    sums = np.zeros((number, table.shape[1]))
+    size = max(1, _CHUNK_NUMBERS // table.shape[1])
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        rows = np.asarray(table[part], "float64") * weight[part, None]
+        np.add.at(sums, places[start : start + size], rows)
+    totals = np.bincount(places, weight[ids], minlength=number)
+    return (sums / np.where(totals == 0, 1, totals)[:, None]).astype("float32")
+
+
+def _nearest(table, weight, rest, rows, num_rows):
+    """Shared rows and the row of each of the rest, in turns."""
+    size = max(1, _CHUNK_NUMBERS // len(rows))
+    places = np.zeros(len(rest), "int64")
+    shared_rows = rows[num_rows:]
+    for _ in range(_ROUNDS):
+        squares = np.square(rows).sum(axis=1)
+        for start in range(0, len(rest), size):
+            part = np.asarray(table[rest[start : start + size]], "float32")
+            scores = squares - 2 * part @ rows.T
+            places[start : start + size] = scores.argmin(axis=1)
+        shared = places >= num_rows
+        own, owners = places[shared] - num_rows, rest[shared]
+        means = _means(table, weight, owners, own, len(shared_rows))
+        used = np.unique(own)
+        if np.allclose(shared_rows[used], means[used], 1e-4, 1e-6):
+            break
+        shared_rows[used] = means[used]
+    return rows, places

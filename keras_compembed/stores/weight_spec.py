@@ -1,0 +1,68 @@
+"""How a trained weight begins, and what holds it."""
+
+import keras
+import numpy as np
+
+from keras_compembed.utils.validation import require
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class WeightSpec:
+    """Initializer, regularizer and constraint of a trained weight.
+
+    Example:
+
+    >>> codebooks = WeightSpec(regularizer=keras.regularizers.L2(1e-4))
+    >>> layer = kc.CodeEmbedding(1000, 64, codebooks=codebooks)
+
+    Args:
+        initializer: Optional initializer, or what else the layer takes in its
+            place. Defaults to `None`: that of the layer.
+        regularizer: Optional regularizer. Defaults to `None`.
+        constraint: Optional constraint. Defaults to `None`.
+    """
+
+    def __init__(self, initializer=None, regularizer=None, constraint=None):
+        self.initializer = initializer
+        self.regularizer = keras.regularizers.get(regularizer)
+        self.constraint = keras.constraints.get(constraint)
+
+    @property
+    def arguments(self):
+        """Arguments of `add_weight`."""
+        names = ("initializer", "regularizer", "constraint")
+        return {name: getattr(self, name) for name in names}
+
+    def get_config(self):
+        return {
+            name: keras.saving.serialize_keras_object(part)
+            for name, part in self.arguments.items()
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def get_weight_spec(name, identifier, shape=None):
+    """A `WeightSpec`, and the array to begin with, or None."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    values = None
+    if isinstance(identifier, (np.ndarray, list, tuple)) or hasattr(
+        identifier, "numpy"
+    ):
+        values, identifier = np.asarray(identifier), None
+        require(
+            values.shape == shape,
+            f"`{name}` must have shape {shape}.",
+            shape=values.shape,
+        )
+    spec = identifier
+    if not isinstance(spec, WeightSpec):
+        spec = WeightSpec(identifier)
+    initializer = spec.initializer
+    if initializer is None:
+        initializer = "uniform"
+    initializer = keras.initializers.get(initializer)
+    return WeightSpec(initializer, spec.regularizer, spec.constraint), values

@@ -1,0 +1,109 @@
+"""A new kind of storage is one class, which a `LookupLayer` takes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_any_converter
+from layer_checks import check_config
+from layer_checks import check_id_types
+
+import keras_compembed as kc
+from keras_compembed.layers.lookup_layer import LookupLayer
+
+IDS, WIDTH, ROWS = 50, 6, 8
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SharedRows(kc.stores.Store):
+    """A few rows, each that of many ids."""
+
+    def __init__(self, input_dim, output_dim, num_rows):
+        super().__init__(input_dim, output_dim)
+        self.num_rows = num_rows
+
+    def make_variables(self, add):
+        shape = self.num_rows, self.output_dim
+        self.rows = add("rows", shape=shape, initializer="uniform")
+
+    def read(self, ids, training=False, counts=None):
+        return tf.gather(self.rows.value, ids % self.num_rows)
+
+    def litert_bytes(self, quantize=None):
+        return 4 * self.num_rows * self.output_dim
+
+    def get_config(self):
+        names = ("input_dim", "output_dim", "num_rows")
+        return {name: getattr(self, name) for name in names}
+
+
+def make_layer(**kwargs):
+    return LookupLayer(SharedRows(IDS, WIDTH, ROWS), name="words", **kwargs)
+
+
+def table_of(layer):
+    return layer.rows.numpy()[np.arange(IDS) % ROWS]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A trained model whose output are the logits of the next id."""
+    keras.utils.set_random_seed(0)
+    layer = make_layer(reverse=kc.Reverse(logit_soft_cap=3.0))
+    ids = keras.Input((4,), dtype="int32")
+    hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
+    hidden = keras.layers.Dense(WIDTH)(hidden)
+    model = keras.Model(ids, layer(hidden, reverse=True))
+    model.compile(
+        kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.1)),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def examples():
+    ids = np.random.default_rng(0).integers(IDS, size=(64, 4)).astype("int32")
+    return ids, ids[:, 0] % ROWS
+
+
+def test_look_ups_logits_and_sums():
+    layer = make_layer()
+    check_config(layer)
+    check_id_types(layer)
+    table = table_of(layer)
+    np.testing.assert_array_equal(layer.embeddings, table)
+    vectors = tf.random.normal((2, 3, WIDTH), seed=0)
+    logits = layer(vectors, reverse=True)
+    np.testing.assert_allclose(logits, vectors @ table.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(
+        layer.top_k(vectors, 4)[1], tf.math.top_k(logits, 4).indices
+    )
+    pooled = make_layer(combiner="mean", mask_zero=True)
+    ids = np.array([[4, 12, 0], [49, 0, 0]])
+    means = pooled(ids, training=True)
+    table = table_of(pooled)
+    expected = [(table[4] + table[12]) / 2, table[49]]
+    np.testing.assert_allclose(means, expected, rtol=1e-6)
+    untied = make_layer(reverse=kc.Reverse(tie_weights=False))
+    logits = untied(vectors, reverse=True)
+    other = table_of(untied.reverse_embedding)
+    np.testing.assert_allclose(logits, vectors @ other.T, rtol=1e-5, atol=1e-6)
+
+
+def test_models_are_trained_saved_measured_and_exported(model, tmp_path):
+    inputs, labels = examples()
+    before = model.evaluate(inputs, labels, verbose=0)
+    model.fit(inputs, labels, epochs=3, verbose=0)
+    assert model.evaluate(inputs, labels, verbose=0) < before - 0.1
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(inputs), model(inputs))
+    layer = again.get_layer("words")
+    report = kc.reports.size_report(again, table_of(layer))
+    (row,) = report.embeddings
+    assert row.stored_bytes == layer.store.litert_bytes() == 4 * ROWS * WIDTH
+    assert row.ratio == IDS / ROWS
+    check_any_converter(again, inputs, tmp_path)
+    path = tmp_path / "model.tflite"
+    export = kc.export.export_litert(again, path, verbose=0)
+    assert export.max_error < 1e-6 and export.held_layers == ("words",)
