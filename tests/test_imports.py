@@ -25,7 +25,7 @@ PARTS = {
     "optimizers": "unique_places",
     "reports": "code_statistics",
     "rounding": "round_factors round_rows rounded_table",
-    "stores": "integers",
+    "stores": "integers row_arrays",
     "text": "normalization vectorization",
     "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
     "separation sparse_coding sparse_transform",

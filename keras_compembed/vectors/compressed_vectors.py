@@ -554,9 +554,12 @@ class CompressedVectors:
         # What padding gives makes no difference.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
         stored = stored.with_rows(stored.take(np.array(order)))
-        store = stored.make_store()
-        config = {**store.get_config(), "mask_zero": mask_zero, **kwargs}
-        layer = _LAYERS[stored.kind].from_config(config)
+        store, kwargs = stored.make_store(), {"mask_zero": mask_zero, **kwargs}
+        cls = _LAYERS.get(stored.kind)
+        if cls is None:
+            layer = LookupLayer(store, **kwargs)
+        else:
+            layer = cls.from_config({**store.get_config(), **kwargs})
         layer.build()
         layer.store.load(stored)
         token = _UNKNOWN

@@ -10,6 +10,9 @@ from layer_checks import check_id_types
 
 import keras_compembed as kc
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.stores.row_arrays import RowArrays
+from keras_compembed.stores.row_arrays import append_rows
+from keras_compembed.stores.row_arrays import check_arrays
 
 IDS, WIDTH, ROWS = 50, 6, 8
 
@@ -35,6 +38,52 @@ class SharedRows(kc.stores.Store):
     def get_config(self):
         names = ("input_dim", "output_dim", "num_rows")
         return {name: getattr(self, name) for name in names}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Halves(kc.stores.Store):
+    """A table in half precision, which files of vectors hold."""
+
+    kind = "halves"
+
+    def make_variables(self, add):
+        shape = self.input_dim, self.output_dim
+        self.table = add("table", shape=shape, dtype="float16")
+
+    def read(self, ids, training=False, counts=None):
+        return tf.cast(tf.gather(self.table.value, ids), "float32")
+
+    def arrays(self):
+        table = {"table": keras.ops.convert_to_numpy(self.table)}
+        return HalfRows({"columns": self.output_dim}, table, {})
+
+    def load(self, arrays):
+        self.table.assign(arrays.rows["table"])
+
+    def get_config(self):
+        return {"input_dim": self.input_dim, "output_dim": self.output_dim}
+
+
+class HalfRows(RowArrays):
+    kind, name = Halves.kind, "halves"
+    shared_kind = "nothing"
+
+    @classmethod
+    def check(cls, settings, rows, shared, count):
+        check_arrays(rows, {"table": ("float16", (count, WIDTH))})
+
+    def start(self):
+        pass
+
+    def read(self, ids):
+        return self.rows["table"][ids].astype("float32")
+
+    def make_store(self):
+        return Halves(*self.shape)
+
+    def with_vectors(self, vectors):
+        more = {"table": vectors.astype("float16")}
+        return self.with_rows(append_rows(self.rows, more))
 
 
 def make_layer(**kwargs):
@@ -107,3 +156,19 @@ def test_models_are_trained_saved_measured_and_exported(model, tmp_path):
     path = tmp_path / "model.tflite"
     export = kc.export.export_litert(again, path, verbose=0)
     assert export.max_error < 1e-6 and export.held_layers == ("words",)
+
+
+def test_files_of_vectors(tmp_path, monkeypatch):
+    """By one line in the table of kinds."""
+    monkeypatch.setitem(kc.stores.KINDS, HalfRows.kind, HalfRows)
+    layer = LookupLayer(Halves(IDS, WIDTH))
+    layer.build()
+    words = [f"word{row}" for row in range(IDS)]
+    kc.vectors.CompressedVectors(words, layer).save(tmp_path / "small.npz")
+    small = kc.vectors.CompressedVectors.load(tmp_path / "small.npz")
+    np.testing.assert_array_equal(small.table(), layer.embeddings)
+    lookup, embedding = small.to_layers(mask_zero=True)
+    np.testing.assert_array_equal(embedding(lookup(words)), layer.embeddings)
+    mean = np.asarray(layer.embeddings).mean(axis=0)
+    np.testing.assert_allclose(embedding(lookup("?")), mean, atol=1e-4)
+    assert kc.strip(layer).store.kind == "halves"
