@@ -13,6 +13,7 @@ from keras_compembed.utils.validation import check_seed
 class EmbeddingBaseline(TableStore):
     """Base of stores of float weights, and of integers that are fixed."""
 
+    settings = ("seed",)
     # Of numbers drawn from -0.05 to 0.05.
     INITIAL_STDDEV = 0.05 / 3**0.5
     # Shapes of integers that are not trained, by the names of weights.
@@ -66,10 +67,3 @@ class EmbeddingBaseline(TableStore):
             count_litert_bytes(math.prod(shape), quantize)
             for shape in self.shapes.values()
         )
-
-    def get_config(self):
-        return {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "seed": self.seed,
-        }

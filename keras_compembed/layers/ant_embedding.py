@@ -4,7 +4,6 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.reverse import check_reverse_table
-from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.stores.anchors import Anchors
 from keras_compembed.stores.weight_spec import WeightSpec
 from keras_compembed.transforms.l1 import get_l1
@@ -18,10 +17,6 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 from keras_compembed.utils.whole_load import check_shapes
 
-_ATTRIBUTES = (
-    "num_anchors anchor_ids segments storage mixture activation softmax_rows "
-    "relations"
-).split()
 # Attributes that hold weights; those of further ones have longer names.
 _WEIGHTS = {"anchors": "anchors", "l1": "l1_value", "transform": "transform"}
 # Arguments in earlier files.
@@ -112,8 +107,7 @@ class ANTEmbedding(LookupLayer):
             are not shrunk, and the `negative_weight` of an `L1` spares
             related ids. Anchors that stand for ids are those of an
             initializer such as `Frequency`.
-        combiner, reverse, mask_zero: See `QuantizedEmbedding`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Call arguments:
         inputs, weights, mask, reverse: See `CodeEmbedding`. Logits are
@@ -121,7 +115,7 @@ class ANTEmbedding(LookupLayer):
         training: Boolean. Matters only for a `negative_weight`.
 
     Input shape, output shape:
-        See `QuantizedEmbedding`.
+        See `CodeEmbedding`.
 
     Attributes:
         anchors: Keras variable, A.
@@ -158,7 +152,7 @@ class ANTEmbedding(LookupLayer):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         shape = input_dim, output_dim, num_anchors
         store = Anchors(*shape, anchors, transform, l1, relations, mask_zero)
-        self._set_store(store, ANTEmbedding, _ATTRIBUTES)
+        self._set_store(store, ANTEmbedding)
 
     @classmethod
     def from_table(
@@ -182,7 +176,7 @@ class ANTEmbedding(LookupLayer):
         far.
 
         Args:
-            table: Array `(input_dim, output_dim)`.
+            table, seed, reverse_table: See `CodeEmbedding.from_table`.
             num_anchors: Integer. Defaults to `100`.
             max_nonzeros: Optional integer. Non-zeros in a row of T at most.
                 Defaults to `8`, or to `num_anchors` if there are fewer.
@@ -192,14 +186,11 @@ class ANTEmbedding(LookupLayer):
             iterations: Integer. Defaults to `10`.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts, e.g. how often its token occurs, or the root of that.
-            seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
             total_nonzeros: Optional integer. Non-zeros of T: rows that gain
                 most from a further number, times their `sample_weight`, get
                 it, up to `max_nonzeros` in each. Defaults to `None`: all get
                 `max_nonzeros`.
-            reverse_table: Optional array of the table's shape, for logits of
-                weights that are not tied. Defaults to `None`.
             **kwargs: Further arguments of the layer, but for `anchors` and an
                 activation in the `transform`. With `transform="sparse"`, rows
                 have room for `max_nonzeros` numbers.
@@ -223,9 +214,7 @@ class ANTEmbedding(LookupLayer):
         transform = get_transform(kwargs.pop("transform", None))
         if transform.storage == "sparse":
             transform = transform.changed(storage=SparseRows(max_nonzeros))
-        kwargs["reverse"] = check_reverse_table(
-            table, reverse_table, get_reverse(kwargs.get("reverse"))
-        )
+        check_reverse_table(table, reverse_table, kwargs)
         kwargs |= {"transform": transform, "l1": l1}
         layer = cls(*table.shape, num_anchors, **kwargs)
         require(
@@ -242,10 +231,8 @@ class ANTEmbedding(LookupLayer):
         room = getattr(layer.storage, "max_nonzeros", num_anchors)
         check_positive_int("max_nonzeros", max_nonzeros, maximum=room)
         layer.build()
-        tables = [(layer, table)]
-        if reverse_table is not None:
-            tables.append((layer.reverse_embedding, reverse_table))
-        for part, rows in tables:
+        tables = table, reverse_table
+        for part, rows in zip(layer._list_tables(), tables, strict=False):
             transform, anchors = learn_dictionary(
                 rows,
                 num_anchors,

@@ -4,7 +4,6 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.reverse import check_reverse_table
-from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.stores.codes import Codes
@@ -173,7 +172,6 @@ class CodeEmbedding(LookupLayer):
         sizes = input_dim, output_dim, num_codebooks, codebook_size
         dtype = self.variable_dtype
         store = Codes(*sizes, composition, codes, codebooks, dtype)
-        self.num_codebooks, self.codebook_size = store.code_shape
         self._set_store(store, CodeEmbedding)
         if store.starts_given:
             # Not in a graph, where weights cannot begin with others' values.
@@ -224,9 +222,7 @@ class CodeEmbedding(LookupLayer):
                 composition.
         """
         table = check_table(table, shards=True)
-        kwargs["reverse"] = check_reverse_table(
-            table, reverse_table, get_reverse(kwargs.get("reverse"))
-        )
+        check_reverse_table(table, reverse_table, kwargs)
         shape = check_code_shape(num_codebooks, codebook_size)
         learn_codes, codes = get_task_codes(kwargs.pop("codes", None))
         require(
@@ -315,9 +311,8 @@ class CodeEmbedding(LookupLayer):
         vectors, and queries whose keys are codewords, follow.
         """
         self._require_built("reset_codebooks")
-        self.store.reset_codebooks()
-        if self.reverse_embedding is not None:
-            self.reverse_embedding.reset_codebooks()
+        for each in self._list_tables():
+            each.store.reset_codebooks()
 
     @classmethod
     def from_config(cls, config):

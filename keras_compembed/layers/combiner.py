@@ -17,10 +17,6 @@ COMBINERS = ("mean", "sum", "sqrtn")
 class WholeRows:
     """Rows of a dense tensor `(rows, length)`."""
 
-    def add_up(self, values):
-        """Sums `(rows, 1)` of values `(rows, length)`."""
-        return tf.reduce_sum(values, axis=1, keepdims=True)
-
     def spread(self, values):
         """Values `(rows, width)` of rows, as they are."""
         return values
@@ -59,10 +55,6 @@ class SplitRows:
             tf.concat([flat_values, [default]], axis=0), self._places
         )
 
-    def add_up(self, values):
-        """Sums `(rows, 1)` of values `(parts, length)`."""
-        return self.join(tf.reduce_sum(values, axis=1, keepdims=True))
-
     def spread(self, values):
         """Values `(parts, width)` of values `(rows, width)`."""
         return tf.gather(values, self._rows)
@@ -70,17 +62,6 @@ class SplitRows:
     def join(self, sums):
         """Sums `(rows, width)` of sums `(parts, width)`."""
         return tf.math.unsorted_segment_sum(sums, self._rows, self._number)
-
-
-@dataclasses.dataclass(frozen=True)
-class IdGroups:
-    """Ids whose weighted vectors are added up, group by group."""
-
-    rows: WholeRows | SplitRows
-    ids: tf.Tensor
-    weights: tf.Tensor
-    counts: tf.Tensor | None
-    is_empty: tf.Tensor | None
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -153,8 +134,8 @@ class Combiner:
                 shape=mask.shape,
             )
 
-    def groups(self, inputs, weights, mask, dtype, mask_zero):
-        """`IdGroups` of what a layer is called with."""
+    def combine(self, inputs, weights, mask, dtype, mask_zero, sum_rows):
+        """What a layer gives, by `sum_rows(ids, weights, counts)`."""
         if mask is None:
             # Keras hands on masks to layers that are called with one tensor.
             mask = getattr(inputs, "_keras_mask", None)
@@ -163,7 +144,7 @@ class Combiner:
         mask = None if mask is None else _as_tensor(mask)
         self.check_shapes(inputs, weights, mask)
         if inputs.shape.rank < 2:
-            return self._groups_of_one(inputs, weights, dtype)
+            return sum_rows(*self._weigh_each(inputs, weights, dtype), None)
         rows = WholeRows()
         if isinstance(inputs, tf.RaggedTensor):
             rows = SplitRows(inputs)
@@ -178,10 +159,14 @@ class Combiner:
             weights = tf.cast(weights, dtype)
         if self.name != "sum" and self.empty_value:
             ids, weights, counts = _not_without_columns(ids, weights, counts)
-        return self._weighted(rows, ids, weights, counts, dtype)
+        weights, is_empty = self._weigh(rows, ids, weights, counts, dtype)
+        sums = rows.join(sum_rows(ids, weights, counts))
+        if is_empty is None:
+            return sums
+        return tf.where(is_empty, tf.cast(self.empty_value, sums.dtype), sums)
 
-    def _groups_of_one(self, inputs, weights, dtype):
-        """Ids of rank 1: nothing is reduced."""
+    def _weigh_each(self, inputs, weights, dtype):
+        """Ids of rank 1, of which none are added up, and their weights."""
         ids, counts = _dense_ids(inputs, None)
         ids = tf.reshape(ids, (-1, 1))
         ones = tf.ones_like(ids, dtype)
@@ -190,17 +175,16 @@ class Combiner:
         if weights is not None and self.name == "sum":
             weights = _dense(weights, inputs, None, ids[:, 0], "weights")
             ones *= tf.cast(weights[:, None], dtype)
-        return IdGroups(WholeRows(), ids, ones, None, None)
+        return ids, ones
 
-    def _weighted(self, rows, ids, weights, counts, dtype):
+    def _weigh(self, rows, ids, weights, counts, dtype):
+        """Weights of ids, and which rows are empty, if that makes a change."""
         if weights is None and counts is None:
             length = ids.shape[1]
             if length is None:
                 length = tf.shape(ids)[1]
             value = self._part_of(tf.cast(tf.maximum(length, 1), dtype))
-            return IdGroups(
-                rows, ids, tf.fill(tf.shape(ids), value), None, None
-            )
+            return tf.fill(tf.shape(ids), value), None
         of_rows = None
         if weights is None:
             weights = tf.cast(counts, dtype)
@@ -211,7 +195,7 @@ class Combiner:
             if counts is not None:
                 weights = tf.where(counts, weights, tf.zeros_like(weights))
         if self.name == "sum":
-            return IdGroups(rows, ids, weights, counts, None)
+            return weights, None
         if self.name == "sqrtn":
             tf.debugging.assert_non_negative(
                 weights, "`weights` must not be negative with combiner='sqrtn'"
@@ -220,20 +204,17 @@ class Combiner:
             # As in keras-rs, the weight of a row is divided by once.
             divisor = of_rows
             if counts is not None:
-                number = rows.add_up(tf.cast(counts, dtype))
+                number = _add_up(rows, tf.cast(counts, dtype))
                 divisor = tf.where(number > 0, of_rows, tf.zeros_like(of_rows))
         elif self.name == "mean":
-            divisor = rows.add_up(weights)
+            divisor = _add_up(rows, weights)
         else:
-            divisor = _safe_sqrt(rows.add_up(tf.square(weights)))
+            divisor = _safe_sqrt(_add_up(rows, tf.square(weights)))
         if math.isnan(self.empty_value):
             # By the weights, so that sums of rows are all there is.
-            return IdGroups(
-                rows, ids, weights / rows.spread(divisor), counts, None
-            )
+            return weights / rows.spread(divisor), None
         weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
-        is_empty = tf.equal(divisor, 0) if self.empty_value else None
-        return IdGroups(rows, ids, weights, counts, is_empty)
+        return weights, tf.equal(divisor, 0) if self.empty_value else None
 
     def _part_of(self, length):
         if self.name == "sum":
@@ -246,15 +227,6 @@ class Combiner:
             return None
         rank = len(mask.shape) if hasattr(mask, "shape") else np.ndim(mask)
         return mask if rank < len(inputs.shape) else None
-
-    def finish(self, sums, groups):
-        """The output: sums of rows, or `empty_value` where no ids are."""
-        sums = groups.rows.join(sums)
-        if groups.is_empty is None:
-            return sums
-        return tf.where(
-            groups.is_empty, tf.cast(self.empty_value, sums.dtype), sums
-        )
 
 
 def get_combiner(identifier, empty_value=0.0):
@@ -346,6 +318,11 @@ def _dense(values, inputs, rows, ids, name):
     )
     with tf.control_dependencies([same_shape]):
         return tf.ensure_shape(tf.identity(values), inputs.shape[:rank])
+
+
+def _add_up(rows, values):
+    """Sums `(rows, 1)` of values that are as ids are."""
+    return rows.join(tf.reduce_sum(values, axis=1, keepdims=True))
 
 
 def _both(first, second):

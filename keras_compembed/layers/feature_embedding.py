@@ -59,8 +59,7 @@ class FeatureEmbedding(LookupLayer):
             those of the file.
         encoder: Layer or model from a batch of rows, or a dict of them, to
             vectors `(rows, output_dim)`.
-        combiner, reverse, mask_zero: See `QuantizedEmbedding`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Attributes:
         input_dim: Integer, the number of ids.

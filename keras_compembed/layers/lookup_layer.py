@@ -8,8 +8,10 @@ from keras.src.backend import get_autocast_scope
 
 from keras_compembed.layers.combiner import get_combiner
 from keras_compembed.layers.combiner import serialize_combiner
+from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.reverse import get_reverse
+from keras_compembed.litert.texts_of_ids import unflatten
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.swapped import swapped
@@ -21,6 +23,7 @@ from keras_compembed.utils.whole_load import WholeLoad
 from keras_compembed.utils.workers import variables_of_workers
 
 _TIED = Reverse()
+_INPUTS = "`inputs` with `reverse=True`"
 # Arguments of layers in earlier files.
 _OF_COMBINER = ("combiner", "empty_value")
 _OF_REVERSE = ("tie_weights", "reverse_dtype", "logit_soft_cap")
@@ -58,16 +61,15 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         if "store" in vars(self) and name in self.store.parts():
             setattr(self.store, name, value)
 
-    def _set_store(self, store, cls=None, attributes=()):
+    def _set_store(self, store, cls=None):
         """Takes what keeps the rows, made from the arguments of `cls`."""
-        for name in attributes:
-            setattr(self, name, getattr(store, name))
         self._class_of_arguments = cls
         store.dtype = self.variable_dtype
         self.store = store
-        self.input_dim, self.output_dim = store.input_dim, store.output_dim
-        for name, part in store.parts().items():
-            setattr(self, name, part)
+        names = "input_dim", "output_dim", *store.settings, *store.attributes
+        for name in names:
+            setattr(self, name, getattr(store, name))
+        for part in store.parts().values():
             freeze_part(self, part)
         if self.reverse is not None and not self.reverse.tie_weights:
             # A subclass may have further arguments.
@@ -133,17 +135,16 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def _combine(self, inputs, weights, mask, learns):
         """Sums or means of the vectors of each row of ids."""
-        groups = self.combiner.groups(
-            inputs, weights, mask, self._dtype_of_sums, self.mask_zero
-        )
-        if learns:
-            sums = self.store.sum_rows(
-                groups.ids, groups.weights, training=True, counts=groups.counts
-            )
+
+        def sum_rows(ids, weights, counts):
+            if not learns:
+                return self.sum_rows(ids, weights)
+            sums = self.store.sum_rows(ids, weights, True, counts)
             self._add_losses_of_store()
-        else:
-            sums = self.sum_rows(groups.ids, groups.weights)
-        sums = self.combiner.finish(sums, groups)
+            return sums
+
+        options = self._dtype_of_sums, self.mask_zero, sum_rows
+        sums = self.combiner.combine(inputs, weights, mask, *options)
         return tf.cast(sums, self.compute_dtype)
 
     def _learn(self, ids):
@@ -154,8 +155,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return vectors
 
     def _add_losses_of_store(self):
-        for loss in self.store.take_losses():
+        for loss in self.store.losses:
             self.add_replica_loss(loss)
+        self.store.losses = ()
 
     @contextlib.contextmanager
     def embed_with(self, embed, **methods):
@@ -204,22 +206,26 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         if ids.dtype not in (tf.int32, tf.int64):
             ids = tf.cast(ids, tf.int32)
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
-        return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
+        return unflatten(vectors, ids, self.output_dim)
 
     def logits(self, inputs):
         """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""
-        if isinstance(inputs, tf.RaggedTensor):
-            return inputs.with_flat_values(
-                LookupLayer.logits(self, inputs.flat_values)
-            )
-        inputs = tf.convert_to_tensor(inputs)
+        (logits,) = self._answer(inputs, _INPUTS, lambda x, y: [x.score(y)])
+        return logits
+
+    def _answer(self, vectors, name, answer):
+        """Scores, and what else the table of logits answers for vectors."""
+        if isinstance(vectors, tf.RaggedTensor):
+            answers = self._answer(vectors.flat_values, name, answer)
+            return tuple(map(vectors.with_flat_values, answers))
+        vectors = tf.convert_to_tensor(vectors)
+        self._check_vectors(vectors, name)
         options, table = self.reverse or _TIED, self.reverse_embedding or self
-        self._check_vectors(inputs)
-        vectors = tf.cast(inputs, options.dtype or self.variable_dtype)
-        logits = table.score(tf.reshape(vectors, (-1, self.output_dim)))
-        dtype = options.dtype or self._dtype_of_products(inputs)
-        logits, leading = tf.cast(logits, dtype), inputs.shape[:-1]
-        return options.cap(unflatten(logits, inputs, leading, self.input_dim))
+        rows = tf.cast(vectors, options.dtype or self.variable_dtype)
+        scores, *others = answer(table, tf.reshape(rows, (-1, self.output_dim)))
+        scores = tf.cast(scores, self._dtype_of_logits(vectors))
+        scores, *others = (unflat(x, vectors) for x in (scores, *others))
+        return options.cap(scores), *others
 
     def top_k(self, queries, k):
         """The ids with the highest logits, exactly.
@@ -248,21 +254,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         """
         self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
-        if isinstance(queries, tf.RaggedTensor):
-            answers = self.top_k(queries.flat_values, k)
-            return tuple(map(queries.with_flat_values, answers))
-        queries = tf.convert_to_tensor(queries)
-        options, table = self.reverse or _TIED, self.reverse_embedding or self
-        self._check_vectors(queries, "`queries`")
-        vectors = tf.cast(queries, options.dtype or self.variable_dtype)
-        vectors = tf.reshape(vectors, (-1, self.output_dim))
-        scores, ids = table.top_ids(vectors, k)
-        dtype = options.dtype or self._dtype_of_products(queries)
-        scores, ids = (
-            unflatten(answer, queries, queries.shape[:-1], k)
-            for answer in (tf.cast(scores, dtype), ids)
-        )
-        return options.cap(scores), ids
+        return self._answer(queries, "`queries`", lambda x, y: x.top_ids(y, k))
 
     @property
     def embeddings(self):
@@ -290,9 +282,8 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     ):
         dtype, is_ragged = self.compute_dtype, getattr(inputs, "ragged", False)
         if reverse:
-            self._check_vectors(inputs)
-            dtype = self.reverse and self.reverse.dtype
-            dtype = dtype or self._dtype_of_products(inputs)
+            self._check_vectors(inputs, _INPUTS)
+            dtype = self._dtype_of_logits(inputs)
         elif self.combiner is not None:
             self.combiner.check_shapes(inputs, weights, mask)
             is_ragged = False
@@ -343,7 +334,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             -1:
         ] == (self.output_dim,)
 
-    def _check_vectors(self, inputs, name="`inputs` with `reverse=True`"):
+    def _check_vectors(self, inputs, name):
         """Raises if these cannot be inputs of a `reverse` call."""
         shape = tf.TensorShape(inputs.shape)
         wanted = tf.TensorShape((self.output_dim,))
@@ -362,6 +353,10 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         scope = get_autocast_scope()
         return table if scope is None else scope.maybe_cast(table)
 
+    def _dtype_of_logits(self, vectors):
+        dtype = self.reverse and self.reverse.dtype
+        return dtype or self._dtype_of_products(vectors)
+
     def _dtype_of_products(self, vectors):
         """The dtype of vectors times a table read here, as Keras has it."""
         scope = get_autocast_scope()
@@ -372,30 +367,31 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def _stripped(self, max_nonzeros=None, trainable=False):
         """A layer without what only training needs."""
-        new = self._filled(*self.store.stripped(max_nonzeros, trainable))
-        if self.reverse_embedding is not None:
-            other = self.reverse_embedding._stripped(max_nonzeros, trainable)
-            new.reverse_embedding.set_weights(other.get_weights())
-        return new
+        return self._filled(
+            each.store.stripped(max_nonzeros, trainable)
+            for each in self._list_tables()
+        )
 
-    def _grown(self, vectors, reverse_vectors=None):
-        """A layer with ids for further vectors."""
-        new = self._filled(*self.store.grown(vectors))
-        if self.reverse_embedding is not None:
-            other = self.reverse_embedding._grown(reverse_vectors)
-            new.reverse_embedding.set_weights(other.get_weights())
-        return new
+    def _grown(self, *vectors):
+        """A layer with ids for further vectors, those of each table."""
+        return self._filled(
+            each.store.grown(rows)
+            for each, rows in zip(self._list_tables(), vectors, strict=True)
+        )
 
-    def _filled(self, changes, arrays):
+    def _filled(self, changes_and_arrays):
         """A layer of other arguments, with the rows of arrays."""
-        new = self._again(**changes)
+        changes, arrays = zip(*changes_and_arrays, strict=True)
+        new = type(self).from_config({**self.get_config(), **changes[0]})
         new.build()
-        new.store.load(arrays)
+        for each, rows in zip(new._list_tables(), arrays, strict=True):
+            each.store.load(rows)
         return new
 
-    def _again(self, **changes):
-        """A layer of the same config, but for some arguments."""
-        return type(self).from_config({**self.get_config(), **changes})
+    def _list_tables(self):
+        """The layers that hold the tables of vectors and of logits."""
+        tables = self, self.reverse_embedding
+        return [each for each in tables if each is not None]
 
     def get_config(self):
         if self._class_of_arguments is None:
@@ -431,15 +427,3 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             raise AttributeError(
                 f"You must build the layer before accessing `{name}`."
             )
-
-
-def unflatten(rows, like, leading, width):
-    """Rows in the leading shape of another tensor."""
-    return _reshape(rows, tf.shape(like)[:-1], leading, width)
-
-
-def _reshape(rows, sizes, leading, width):
-    rows = tf.reshape(rows, tf.concat([sizes, [width]], axis=0))
-    # Nothing is known of tensors of unknown rank.
-    rows.set_shape(leading.concatenate(width))
-    return rows

@@ -45,8 +45,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         rows: Optional layer that gives rows, a `LookupLayer` such as
             `keras_compembed.QuantizedEmbedding` of `num_rows +
             num_shared_rows` rows. Defaults to `None`: a table of floats.
-        combiner, reverse, mask_zero: See `QuantizedEmbedding`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Call arguments:
         inputs, weights, mask, reverse: See `CodeEmbedding`. Ids are from 0 to
@@ -56,9 +55,6 @@ class PrunedVocabularyEmbedding(LookupLayer):
         ValueError: if a size or an id is out of range, `sharing`
             is unknown, or `rows` has other sizes.
     """
-
-    # The layer that gives rows, if any.
-    rows = None
 
     def __init__(
         self,
@@ -76,9 +72,6 @@ class PrunedVocabularyEmbedding(LookupLayer):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, num_rows, num_shared_rows
         store = KeptRows(*sizes, sharing, rows)
-        self.num_rows = store.num_rows
-        self.num_shared_rows = store.num_shared_rows
-        self.sharing = sharing
         self._set_store(store, PrunedVocabularyEmbedding)
 
     @classmethod

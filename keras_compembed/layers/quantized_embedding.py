@@ -4,16 +4,11 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.reverse import check_reverse_table
-from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.rounding.round_factors import rank_of_energy
 from keras_compembed.stores.integers import Integers
 from keras_compembed.stores.low_rank import LowRank
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
-
-_ATTRIBUTES = (
-    "bits block_size rank scale_dtype learn_rows width num_blocks projection"
-).split()
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -66,14 +61,7 @@ class QuantizedEmbedding(LookupLayer):
         learn_rows: Boolean, or the initializer of rows that `fit` trains;
             `True` is `"uniform"`. Other rows begin as random integers.
             Defaults to `False`.
-        combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
-            `keras_compembed.Combiner`. Whether and how the vectors of each
-            row of ids are combined. Defaults to `None`.
-        reverse: Optional `keras_compembed.Reverse`, options of `reverse`
-            calls. Defaults to `None`.
-        mask_zero: Boolean. Whether id 0 is padding to be masked, as in
-            `keras.layers.Embedding`. Defaults to `False`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Attributes:
         rank: Integer or None.
@@ -91,13 +79,8 @@ class QuantizedEmbedding(LookupLayer):
         inputs, weights, mask, reverse: See `CodeEmbedding`.
         training: Boolean. Matters only while rows are trained.
 
-    Input shape:
-        Integer tensor of any shape, usually `(batch_size, input_length)`;
-        with `reverse`, float tensor `(..., output_dim)`.
-
-    Output shape:
-        The input's shape followed by `output_dim`; with a `combiner`,
-        `(batch_size, output_dim)`; with `reverse`, `(..., input_dim)`.
+    Input shape, output shape:
+        See `CodeEmbedding`.
 
     Raises:
         ValueError: if an argument is of a wrong kind or out of range.
@@ -126,7 +109,7 @@ class QuantizedEmbedding(LookupLayer):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, bits, block_size, rank
         store = Integers(*sizes, scale_dtype, learn_rows)
-        self._set_store(store, QuantizedEmbedding, _ATTRIBUTES)
+        self._set_store(store, QuantizedEmbedding)
 
     @classmethod
     def from_table(
@@ -148,19 +131,14 @@ class QuantizedEmbedding(LookupLayer):
         are fit to it in turns.
 
         Args:
-            table: Array of shape `(input_dim, output_dim)`.
-            bits: `8`, `4` or `2`. Defaults to `8`.
-            block_size: Optional integer, see the layer.
+            table, seed, reverse_table: See `CodeEmbedding.from_table`.
+            bits, block_size: See the layer.
             rank: Optional integer, see the layer, or a float between 0 and 1:
                 the least rank that keeps this share of the table's sum of
                 squares.
             sample_weight: Optional array `(input_dim,)`, how much each row
-                counts, e.g. how often its token occurs. Only a factored table
-                depends on it.
-            seed: Optional integer.
+                counts. Only a factored table depends on it.
             verbose: `0` or `1`, whether to say how much was lost.
-            reverse_table: Optional array of the table's shape, for logits of
-                weights that are not tied. Defaults to `None`.
             **kwargs: Further arguments of the layer.
 
         Returns:
@@ -177,15 +155,11 @@ class QuantizedEmbedding(LookupLayer):
             options = {**kwargs, "name": "arguments"}
             cls(1, table.shape[1], bits, block_size, **options)
             rank = rank_of_energy(table, rank, sample_weight)
-        kwargs["reverse"] = check_reverse_table(
-            table, reverse_table, get_reverse(kwargs.get("reverse"))
-        )
+        check_reverse_table(table, reverse_table, kwargs)
         layer = cls(*table.shape, bits, block_size, rank, **kwargs)
         layer.build()
-        tables = [(layer, table)]
-        if reverse_table is not None:
-            tables.append((layer.reverse_embedding, reverse_table))
-        for part, rows in tables:
+        tables = table, reverse_table
+        for part, rows in zip(layer._list_tables(), tables, strict=False):
             error = part.store.round_table(rows, sample_weight, seed)
             if verbose:
                 print(f"relative squared error {error:.3g}")

@@ -79,15 +79,16 @@ def get_reverse(identifier):
     return identifier
 
 
-def check_reverse_table(table, reverse_table, reverse):
-    """The `Reverse` of a layer that is made of one table or of two."""
+def check_reverse_table(table, reverse_table, arguments):
+    """Checks the `reverse` of a layer that is made of one table or of two."""
+    reverse = get_reverse(arguments.get("reverse"))
     if reverse_table is None:
         require(
             reverse is None or reverse.tie_weights,
             "`reverse_table` must be given where weights are not tied.",
             reverse=reverse,
         )
-        return reverse
+        return
     require(
         reverse is None or not reverse.tie_weights,
         "`reverse_table` must be None where weights are tied.",
@@ -99,7 +100,7 @@ def check_reverse_table(table, reverse_table, reverse):
         f"`reverse_table` must have the shape of `table`, {table.shape}.",
         shape=shape,
     )
-    return reverse or Reverse(tie_weights=False)
+    arguments["reverse"] = reverse or Reverse(tie_weights=False)
 
 
 def check_tied(identifier):

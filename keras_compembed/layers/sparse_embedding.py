@@ -8,8 +8,6 @@ from keras_compembed.stores.pruned import PrunedNumbers
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 
-_ATTRIBUTES = "sparsity bits num_nonzeros num_parts part_width".split()
-
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseEmbedding(LookupLayer):
@@ -37,8 +35,7 @@ class SparseEmbedding(LookupLayer):
         bits: `None` for numbers that are floats, or `8` for int8, times a
             float of each column; training then moves only these. Defaults
             to `None`.
-        combiner, reverse, mask_zero: See `QuantizedEmbedding`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Attributes:
         num_nonzeros: Integer, numbers held.
@@ -69,7 +66,7 @@ class SparseEmbedding(LookupLayer):
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         store = PrunedNumbers(input_dim, output_dim, sparsity, bits)
-        self._set_store(store, SparseEmbedding, _ATTRIBUTES)
+        self._set_store(store, SparseEmbedding)
 
     @classmethod
     def from_table(

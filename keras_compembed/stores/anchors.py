@@ -67,6 +67,10 @@ class Anchors(Store):
     """A transform T, of which most numbers are 0, times the anchors A."""
 
     kind = "weights"
+    settings = ("num_anchors",)
+    attributes = (
+        "anchor_ids segments storage mixture activation softmax_rows relations"
+    ).split()
 
     def __init__(
         self,
@@ -79,16 +83,15 @@ class Anchors(Store):
         relations=None,
         mask_zero=False,
     ):
-        input_dim = check_positive_int("input_dim", input_dim)
-        output_dim = check_positive_int("output_dim", output_dim)
         super().__init__(input_dim, output_dim)
         self.num_anchors = check_positive_int(
             "num_anchors", num_anchors, maximum=input_dim
         )
-        self._settings = get_transform(transform).shaped(input_dim, num_anchors)
-        self.storage = self._settings.storage
-        self.mixture = self._settings.mixture
-        self.softmax_rows = self._settings.softmax_rows
+        shape = self.input_dim, self.num_anchors
+        self._transform = get_transform(transform).shaped(*shape)
+        self.storage = self._transform.storage
+        self.mixture = self._transform.mixture
+        self.softmax_rows = self._transform.softmax_rows
         self.activation = self.mixture.activation
         self.l1 = get_l1(l1)
         require(
@@ -99,9 +102,9 @@ class Anchors(Store):
         )
         self._spec = _get_spec(anchors, self.mixture.num_sets)
         initializer = self._spec.initializer
-        self.segments = initializer.sizes(num_anchors)
+        self.segments = initializer.sizes(self.num_anchors)
         self.relations = _get_relations(relations, input_dim, initializer)
-        self.anchor_ids = initializer.choose(input_dim, num_anchors)
+        self.anchor_ids = initializer.choose(*shape)
         weight = self.l1.negative_weight
         require(
             relations is None or weight or (self.anchor_ids >= 0).any(),
@@ -111,7 +114,6 @@ class Anchors(Store):
         )
         self.mask_zero = mask_zero
         self._separation = Separation(weight, self.relations, mask_zero)
-        self._losses = ()
 
     def make_variables(self, add):
         self.anchors = add(
@@ -127,7 +129,7 @@ class Anchors(Store):
             trainable=False,
         )
         start = TransformStart(
-            self.anchor_ids, self.l1.non_negative, self._settings.initializer
+            self.anchor_ids, self.l1.non_negative, self._transform.initializer
         )
         free = FreeEntries(self.relations, self.anchor_ids)
         rows = self.storage
@@ -137,7 +139,7 @@ class Anchors(Store):
             if trainable:
                 # Proximal steps follow what is trained.
                 kwargs |= {"after_step": step}
-                kwargs |= {"regularizer": self._settings.regularizer}
+                kwargs |= {"regularizer": self._transform.regularizer}
                 return add(name, **kwargs)
             return add(name, trainable=False, **kwargs)
 
@@ -151,12 +153,8 @@ class Anchors(Store):
         different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room)
         if training and self.l1.negative_weight > 0:
-            self._losses = (self._separation(different, rows),)
+            self.losses = (self._separation(different, rows),)
         return rows, places
-
-    def take_losses(self):
-        losses, self._losses = self._losses, ()
-        return losses
 
     def _compose(self, rows):
         weights = self.mixture(rows, self.segments)
@@ -291,7 +289,7 @@ class Anchors(Store):
         changes = {"storage": FixedRows.for_transform(transform, trainable)}
         if self.activation != "softmax":
             changes["mixture"] = Mixture(self.mixture.num_sets)
-        settings = self._settings.changed(**changes)
+        settings = self._transform.changed(**changes)
         return {"transform": settings}, self._exact(transform)
 
     def grown(self, vectors):
@@ -315,7 +313,7 @@ class Anchors(Store):
         changes = {"input_dim": transform.num_rows}
         if fixed:
             rows = FixedRows.for_transform(transform, self.storage.trainable)
-            changes["transform"] = self._settings.changed(storage=rows)
+            changes["transform"] = self._transform.changed(storage=rows)
         return changes, self._exact(transform)
 
     def sizes(self):
@@ -349,17 +347,15 @@ class Anchors(Store):
         # Relations act in training alone.
         trained = not isinstance(self.storage, FixedRows)
         config = {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "num_anchors": self.num_anchors,
             "anchors": WeightSpec(**spec),
-            "transform": self._settings,
+            "transform": self._transform,
             "l1": self.l1,
             "relations": self.relations if trained else None,
             "mask_zero": self.mask_zero,
         }
         serialize = keras.saving.serialize_keras_object
-        return {name: serialize(part) for name, part in config.items()}
+        parts = {name: serialize(part) for name, part in config.items()}
+        return {**super().get_config(), **parts}
 
 
 class AnchorRows(RowArrays):

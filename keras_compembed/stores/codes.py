@@ -41,8 +41,7 @@ from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.weight_spec import get_weight_spec
 from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.chunks import split_rows
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.chunks import of_all_ids_again
 from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
@@ -72,6 +71,7 @@ class Codes(Store):
     """Packed codes, and the codewords and composition that they name."""
 
     kind = "codes"
+    settings = ("num_codebooks", "codebook_size", "composition")
 
     def __init__(
         self,
@@ -84,8 +84,6 @@ class Codes(Store):
         codebooks="uniform",
         dtype=None,
     ):
-        input_dim = check_positive_int("input_dim", input_dim)
-        output_dim = check_positive_int("output_dim", output_dim)
         super().__init__(input_dim, output_dim)
         self.code_shape = check_code_shape(num_codebooks, codebook_size)
         self.num_codebooks, self.codebook_size = self.code_shape
@@ -103,9 +101,8 @@ class Codes(Store):
         if values is not None:
             check_table(values.reshape(-1, shape[-1]), name="codebooks")
         if self.learn_codes is not None:
-            self.learn_codes.set_shape(input_dim, self.composition)
+            self.learn_codes.set_shape(self.input_dim, self.composition)
         self._first_codes, self._first_codebooks = codes, values
-        self._losses = ()
 
     def _new_composition(self, identifier):
         return get_composition(
@@ -199,14 +196,10 @@ class Codes(Store):
 
     def read(self, ids, training=False, counts=None):
         if training and self.learn_codes is not None:
-            vectors, self._losses = self.learn_codes.step(ids, counts)
+            vectors, self.losses = self.learn_codes.step(ids, counts)
             return vectors
         subcodes = (self.learn_codes or self).subcodes
         return each_once(lambda ids: self.compose(subcodes(ids)), ids)
-
-    def take_losses(self):
-        losses, self._losses = self._losses, ()
-        return losses
 
     def sum_rows(self, ids, weights, training=False, counts=None):
         """Weighted sums of vectors, in which no vector is composed."""
@@ -247,49 +240,11 @@ class Codes(Store):
             with keras.StatelessScope(list(scope)):
                 return composition.compose_codes(codebooks, subcodes(ids))
 
-        @custom_gradient
-        def compose_parts(*sources):
-            vectors = of_all_ids(
-                lambda ids: compose(ids, *sources), num_rows, size
-            )
-
-            def gradient(upstream):
-                ids = tf.expand_dims(tf.range(num_rows), 1)
-
-                def add(totals, part):
-                    ids, upstream = part
-                    with tf.GradientTape() as tape:
-                        tape.watch(sources)
-                        vectors = compose(ids[:, 0], *sources)
-                    gradients = tape.gradient(
-                        vectors,
-                        sources,
-                        upstream,
-                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                    )
-                    return [
-                        total + tf.convert_to_tensor(gradient)
-                        for total, gradient in zip(
-                            totals, gradients, strict=True
-                        )
-                    ]
-
-                return tf.foldl(
-                    add,
-                    (
-                        split_rows(ids, num_rows, size),
-                        split_rows(upstream, num_rows, size),
-                    ),
-                    [tf.zeros_like(source) for source in sources],
-                    parallel_iterations=1,
-                )
-
-            return vectors, gradient
-
-        sources = [self.codebooks, *weights]
-        return compose_parts(
-            *(tf.convert_to_tensor(source.value) for source in sources)
-        )
+        sources = [
+            tf.convert_to_tensor(weight.value)
+            for weight in (self.codebooks, *weights)
+        ]
+        return of_all_ids_again(compose, num_rows, size, sources)
 
     def score(self, vectors):
         def from_codes():
@@ -300,7 +255,7 @@ class Codes(Store):
         return self._choose(vectors, from_codes, from_rows)
 
     def top_ids(self, vectors, k):
-        def make_score(part):
+        def score_codes(part):
             codes, tables = self._score_codes(part)
             return lambda ids: tf.cast(
                 codes.score_rows(tables, ids), part.dtype
@@ -308,7 +263,7 @@ class Codes(Store):
 
         return self._choose(
             vectors,
-            lambda: top_rows(vectors, k, self.input_dim, make_score),
+            lambda: top_rows(vectors, k, self.input_dim, score_codes),
             functools.partial(super().top_ids, vectors, k),
         )
 
@@ -443,12 +398,8 @@ class Codes(Store):
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         return {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "num_codebooks": self.num_codebooks,
-            "codebook_size": self.codebook_size,
-            "composition": serialize(self.composition),
-            "codes": self.learn_codes and serialize(self.learn_codes),
+            **super().get_config(),
+            "codes": serialize(self.learn_codes),
             "codebooks": serialize(self.spec),
         }
 

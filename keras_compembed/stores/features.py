@@ -19,6 +19,8 @@ from keras_compembed.utils.validation import require
 class EncodedFeatures(Store):
     """Features of ids, and an encoder that turns them into vectors."""
 
+    attributes = ("encoder",)
+
     def __init__(self, features, encoder):
         features = _check_features(features)
         require(

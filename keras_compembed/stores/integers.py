@@ -18,7 +18,6 @@ from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.litert.row_products import RowProducts
 from keras_compembed.litert.texts_of_ids import join_weights
 from keras_compembed.litert.texts_of_ids import unflatten
-from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.rounding.round_factors import round_factors
 from keras_compembed.rounding.round_factors import round_onto
 from keras_compembed.rounding.round_rows import check_room
@@ -41,11 +40,9 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.chunks import split_rows
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.chunks import of_all_ids_again
 from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.sizes import count_litert_bytes
-from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -67,6 +64,8 @@ class Integers(Store):
     """Integers of few bits, times scales, and times a matrix of low rank."""
 
     kind = "rounded"
+    settings = (*_SETTINGS, "learn_rows")
+    attributes = ("width", "num_blocks", "projection")
 
     def __init__(
         self,
@@ -78,16 +77,14 @@ class Integers(Store):
         scale_dtype="int8",
         learn_rows=False,
     ):
-        input_dim = check_positive_int("input_dim", input_dim)
-        output_dim = check_positive_int("output_dim", output_dim)
         super().__init__(input_dim, output_dim)
         self.bits = check_choice("bits", bits, (8, 4, 2))
         self.low_rank, self.rank = get_low_rank(rank), None
         if self.low_rank is not None:
             self.rank = check_positive_int(
-                "rank", self.low_rank.rank, maximum=output_dim
+                "rank", self.low_rank.rank, maximum=self.output_dim
             )
-        self.width = self.rank or output_dim
+        self.width = self.rank or self.output_dim
         if block_size is not None:
             block_size = check_positive_int(
                 "block_size", block_size, maximum=self.width
@@ -251,67 +248,25 @@ class Integers(Store):
             self.latents.grow()
 
     def score(self, vectors):
+        def score(ids, narrow):
+            rows = tf.cast(self._read_rows(ids), narrow.dtype)
+            return tf.matmul(rows, narrow, transpose_b=True)
+
         narrow = self._project_back(vectors)
         size = max(1, _CHUNK_ELEMENTS // self.width)
         if self.latents is not None or self.input_dim <= size:
             rows = tf.cast(self._read_all_rows(), narrow.dtype)
             scores = tf.matmul(narrow, rows, transpose_b=True)
         else:
-            scores = tf.transpose(self._score_in_parts(narrow, size))
+            scores = tf.transpose(
+                of_all_ids_again(score, self.input_dim, size, [narrow])
+            )
         return tf.cast(scores, vectors.dtype)
 
-    def _score_in_parts(self, vectors, size):
-        num_rows = self.input_dim
-
-        def read(ids, dtype):
-            return tf.cast(self._read_rows(ids), dtype)
-
-        @custom_gradient
-        def score(vectors):
-            scores = of_all_ids(
-                lambda ids: tf.matmul(
-                    read(ids, vectors.dtype), vectors, transpose_b=True
-                ),
-                num_rows,
-                size,
-            )
-
-            def gradient(upstream):
-                ids = tf.expand_dims(tf.range(num_rows), 1)
-
-                def add(total, part):
-                    ids, upstream = part
-                    rows = read(ids[:, 0], upstream.dtype)
-                    return total + tf.matmul(upstream, rows, transpose_a=True)
-
-                return tf.foldl(
-                    add,
-                    (
-                        split_rows(ids, num_rows, size),
-                        split_rows(upstream, num_rows, size),
-                    ),
-                    tf.zeros_like(vectors),
-                    parallel_iterations=1,
-                )
-
-            return scores, gradient
-
-        return score(vectors)
-
-    def top_ids(self, vectors, k):
-        def make_score(part):
-            narrow = self._project_back(part)
-
-            def score(ids):
-                # Devices cannot wait for each other in a loop.
-                with without_gradients():
-                    rows = tf.cast(self._read_rows(ids), narrow.dtype)
-                scores = tf.matmul(narrow, rows, transpose_b=True)
-                return tf.cast(scores, part.dtype)
-
-            return score
-
-        return top_rows(vectors, k, self.input_dim, make_score)
+    def score_rows(self, vectors, read=None):
+        narrow = self._project_back(vectors)
+        score = super().score_rows(narrow, self._read_rows)
+        return lambda ids: tf.cast(score(ids), vectors.dtype)
 
     def table(self):
         """All rows before they are projected, a `RoundedTable`."""
@@ -411,18 +366,11 @@ class Integers(Store):
         return _IntegersForm(self, options, path)
 
     def get_config(self):
-        learn_rows = self.learn_rows
-        if learn_rows:
-            learn_rows = keras.initializers.serialize(self.rows_initializer)
+        serialize = keras.saving.serialize_keras_object
         return {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "bits": self.bits,
-            "block_size": self.block_size,
-            "rank": self.low_rank
-            and keras.saving.serialize_keras_object(self.low_rank),
-            "scale_dtype": self.scale_dtype,
-            "learn_rows": learn_rows,
+            **super().get_config(),
+            "rank": serialize(self.low_rank),
+            "learn_rows": serialize(self.rows_initializer or False),
         }
 
 

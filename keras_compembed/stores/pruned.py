@@ -36,6 +36,8 @@ _WINDOW = 16
 class PrunedNumbers(TableStore):
     """The numbers of rows that are not zero, and their columns."""
 
+    settings = ("sparsity", "bits")
+    attributes = ("num_nonzeros", "num_parts", "part_width")
     scales = None
 
     def __init__(self, input_dim, output_dim, sparsity=0.9, bits=None):
@@ -138,10 +140,6 @@ class PrunedNumbers(TableStore):
 
     def litert(self, options, path):
         return _PrunedForm(self, options, path)
-
-    def get_config(self):
-        names = ("input_dim", "output_dim", "sparsity", "bits")
-        return {name: getattr(self, name) for name in names}
 
 
 class RowPlaces:

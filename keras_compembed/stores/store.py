@@ -10,15 +10,19 @@ from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class Store(abc.ABC):
     """Keeps the rows of a table: variables, look-ups, arrays, bytes."""
 
-    # A new kind gives `make_variables`, `read` and `get_config`; the rest
+    # A new kind gives `make_variables`, `read` and its `settings`; the rest
     # works with these, and can be made faster. It is shown in CONTRIBUTING.md.
 
+    # Further arguments, which it and the layer have as attributes, and what
+    # else the layer has of it.
+    settings = attributes = ()
     # The word for it in files of vectors; `KINDS` of this folder has them.
     kind = None
     # An integer array `(input_dim, num_codebooks)`, where rows are codes.
@@ -27,10 +31,12 @@ class Store(abc.ABC):
     follows = False
     # Variables of integers of which any are valid.
     integer_weights = ()
+    # Of the last `read` or `sum_rows` of a training step.
+    losses = ()
 
     def __init__(self, input_dim, output_dim):
-        self.input_dim = input_dim
-        self.output_dim = output_dim
+        self.input_dim = check_positive_int("input_dim", input_dim)
+        self.output_dim = check_positive_int("output_dim", output_dim)
         self.variables = []
         # Of floats that are trained; the layer sets its own.
         self.dtype = "float32"
@@ -53,9 +59,11 @@ class Store(abc.ABC):
     def read(self, ids, training=False, counts=None):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
 
-    @abc.abstractmethod
     def get_config(self):
         """Arguments of a store without rows."""
+        serialize = keras.saving.serialize_keras_object
+        names = ("input_dim", "output_dim", *self.settings)
+        return {name: serialize(getattr(self, name)) for name in names}
 
     @classmethod
     def from_config(cls, config):
@@ -77,26 +85,23 @@ class Store(abc.ABC):
         table = tf.cast(self.read_all(), vectors.dtype)
         return tf.matmul(vectors, table, transpose_b=True)
 
+    def score_rows(self, vectors, read=None):
+        """A function from ids to products `(vectors, ids)`."""
+
+        def score(ids):
+            # Devices cannot wait for each other in a loop.
+            with without_gradients():
+                rows = tf.cast((read or self.read)(ids), vectors.dtype)
+            return tf.matmul(vectors, rows, transpose_b=True)
+
+        return score
+
     def top_ids(self, vectors, k):
         """Scores and ids `(vectors, k)` of the best rows."""
-
-        def make_score(part):
-            def score(ids):
-                # Devices cannot wait for each other in a loop.
-                with without_gradients():
-                    rows = tf.cast(self.read(ids), part.dtype)
-                return tf.matmul(part, rows, transpose_b=True)
-
-            return score
-
-        return top_rows(vectors, k, self.input_dim, make_score)
+        return top_rows(vectors, k, self.input_dim, self.score_rows)
 
     def prepare_scores(self):  # noqa: B027
         """Called before `score` in a training step."""
-
-    def take_losses(self):
-        """Losses of the last `read` of a training step."""
-        return ()
 
     def parts(self):
         """Dict of the layers that hold some of the weights."""

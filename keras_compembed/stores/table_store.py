@@ -10,7 +10,6 @@ from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.stores.store import Store
 from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.repeat_rows import repeat_rows
-from keras_compembed.utils.validation import check_positive_int
 
 
 def read_all(variable, rows):
@@ -22,12 +21,6 @@ def read_all(variable, rows):
 
 class TableStore(Store):
     """Base of stores that read rows of variables and little else."""
-
-    def __init__(self, input_dim, output_dim):
-        super().__init__(
-            check_positive_int("input_dim", input_dim),
-            check_positive_int("output_dim", output_dim),
-        )
 
     @abc.abstractmethod
     def compose(self, ids, read):

@@ -26,6 +26,8 @@ _BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(256)], "uint8")
 class KeptRows(TableStore):
     """Which row an id has, and a table of rows, or a layer that gives them."""
 
+    settings = ("num_rows", "num_shared_rows", "sharing", "rows")
+
     def __init__(
         self,
         input_dim,
@@ -37,7 +39,7 @@ class KeptRows(TableStore):
     ):
         super().__init__(input_dim, output_dim)
         self.num_rows = check_positive_int(
-            "num_rows", num_rows, maximum=self.input_dim
+            "num_rows", num_rows, maximum=input_dim
         )
         self.num_shared_rows = check_positive_int(
             "num_shared_rows", num_shared_rows
@@ -141,17 +143,6 @@ class KeptRows(TableStore):
             size = self.rows.store.litert_bytes(quantize)
         number, _ = self._sizes_of_rows
         return size + count_place_bytes(self.input_dim, number, self.sharing)
-
-    def get_config(self):
-        rows = self.rows
-        return {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "num_rows": self.num_rows,
-            "num_shared_rows": self.num_shared_rows,
-            "sharing": self.sharing,
-            "rows": rows and keras.saving.serialize_keras_object(rows),
-        }
 
 
 def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):

@@ -3,6 +3,8 @@
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from keras_compembed.utils.custom_gradient import custom_gradient
+
 # Numbers in the largest of tensors that are held while classes are scored.
 MOST_NUMBERS = 1 << 22
 # Classes to be scored at a time, if there are many rows.
@@ -72,6 +74,42 @@ def _one_at_run_time():
     if tf.executing_eagerly() or xla:
         return 1
     return tf.while_loop(lambda one: one < 1, lambda one: [one + 1], [0])[0]
+
+
+def of_all_ids_again(compute, number, size, sources):
+    """Rows `compute(ids, *sources)`, whose gradient computes parts again."""
+
+    @custom_gradient
+    def compute_parts(*sources):
+        rows = of_all_ids(lambda ids: compute(ids, *sources), number, size)
+
+        def gradient(upstream):
+            def add(totals, part):
+                ids, upstream = part
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    rows = compute(ids[:, 0], *sources)
+                gradients = tape.gradient(
+                    rows,
+                    sources,
+                    upstream,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+                return [
+                    total + tf.convert_to_tensor(gradient)
+                    for total, gradient in zip(totals, gradients, strict=True)
+                ]
+
+            ids = tf.expand_dims(tf.range(number), 1)
+            ids, upstream = (
+                split_rows(each, number, size) for each in (ids, upstream)
+            )
+            totals = [tf.zeros_like(source) for source in sources]
+            return tf.foldl(add, (ids, upstream), totals, parallel_iterations=1)
+
+        return rows, gradient
+
+    return compute_parts(*sources)
 
 
 def split_rows(rows, number, size):

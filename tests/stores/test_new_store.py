@@ -21,6 +21,8 @@ IDS, WIDTH, ROWS = 50, 6, 8
 class SharedRows(kc.stores.Store):
     """A few rows, each that of many ids."""
 
+    settings = ("num_rows",)
+
     def __init__(self, input_dim, output_dim, num_rows):
         super().__init__(input_dim, output_dim)
         self.num_rows = num_rows
@@ -34,10 +36,6 @@ class SharedRows(kc.stores.Store):
 
     def litert_bytes(self, quantize=None):
         return 4 * self.num_rows * self.output_dim
-
-    def get_config(self):
-        names = ("input_dim", "output_dim", "num_rows")
-        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="tests")
