@@ -7,6 +7,7 @@ gSASRec is trained: https://arxiv.org/abs/2308.07192.
 import keras
 import tensorflow as tf
 
+from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.losses.sampled_losses import SampledLoss
 from keras_compembed.utils.log_sums import log_sum_exp
@@ -17,7 +18,7 @@ class FullSoftmaxLoss(ClassLoss):
     """Trains a layer of classes on the scores of all classes."""
 
     def training_losses(self, examples):
-        draw = examples.head.draw_all(examples)
+        draw = ClassHead.draw(examples.head, examples)
         if examples.training:
             examples.keep(draw)
         return draw.losses

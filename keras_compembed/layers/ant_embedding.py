@@ -109,13 +109,9 @@ class ANTEmbedding(LookupLayer):
             initializer such as `Frequency`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
-    Call arguments:
-        inputs, weights, mask, reverse: See `CodeEmbedding`. Logits are
-            `(h A^T) T^T`.
-        training: Boolean. Matters only for a `negative_weight`.
-
-    Input shape, output shape:
-        See `CodeEmbedding`.
+    Call arguments, input shape, output shape:
+        See `CodeEmbedding`. Logits are `(h A^T) T^T`. `training` matters only
+        for a `negative_weight`.
 
     Attributes:
         anchors: Keras variable, A.
@@ -169,7 +165,7 @@ class ANTEmbedding(LookupLayer):
         reverse_table=None,
         **kwargs,
     ):
-        """Fits anchors and transform to a trained table.
+        """Fits anchors and transform to a table, and returns a built layer.
 
         Alternates orthogonal matching pursuit, which finds the anchors of
         each row, and least squares for the anchors. Ctrl-C keeps the best so
@@ -194,9 +190,6 @@ class ANTEmbedding(LookupLayer):
             **kwargs: Further arguments of the layer, but for `anchors` and an
                 activation in the `transform`. With `transform="sparse"`, rows
                 have room for `max_nonzeros` numbers.
-
-        Returns:
-            A built `ANTEmbedding`.
 
         Raises:
             ValueError: if the table is not a finite matrix of numbers up to
@@ -231,19 +224,12 @@ class ANTEmbedding(LookupLayer):
         room = getattr(layer.storage, "max_nonzeros", num_anchors)
         check_positive_int("max_nonzeros", max_nonzeros, maximum=room)
         layer.build()
+        sizes = num_anchors, max_nonzeros, l1.non_negative, iterations
+        options = {"sample_weight": sample_weight, "seed": seed}
+        options |= {"verbose": verbose, "total_nonzeros": total_nonzeros}
         tables = table, reverse_table
         for part, rows in zip(layer._list_tables(), tables, strict=False):
-            transform, anchors = learn_dictionary(
-                rows,
-                num_anchors,
-                max_nonzeros,
-                non_negative=l1.non_negative,
-                iterations=iterations,
-                sample_weight=sample_weight,
-                seed=seed,
-                verbose=verbose,
-                total_nonzeros=total_nonzeros,
-            )
+            transform, anchors = learn_dictionary(rows, *sizes, **options)
             part.anchors.assign(anchors)
             part.assign_transform(transform)
         return layer

@@ -50,14 +50,13 @@ class CANESoftmax(ClassHead):
     The layer returns its input, in training, evaluation and prediction alike:
     probabilities of a million classes are not a tensor to be returned. Losses
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
-    `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
-    and metrics, such as `"accuracy"`, would take the features for scores:
-    `fit` and `evaluate` refuse them, but for losses such as `"mse"` of a
-    subclassed model. A wrapper such as `TimeDistributed`, or a cast, loses the
-    mark. Predictions are what `top_k` and `keras_compembed.top_k_model`
-    return, and what a file of `keras_compembed.export.export_litert` answers;
-    `predict` of a model that ends in the layer returns features, and warns of
-    it once.
+    `Perplexity`) find the layer by a mark on the tensor, which a wrapper such
+    as `TimeDistributed`, or a cast, loses. Keras's own, such as `"accuracy"`,
+    would take features for scores: `fit` and `evaluate` refuse them, but for
+    losses such as `"mse"` of a subclassed model. `top_k`,
+    `keras_compembed.top_k_model` and files of `export_litert` give
+    predictions; `predict` of a model that ends in the layer returns features,
+    and warns of it once.
 
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes then take no longer than a few
@@ -118,19 +117,17 @@ class CANESoftmax(ClassHead):
             labels are noises, or `"uniform"` without `class_counts`.
         share_noises: Optional boolean, integer, or `"labels"`. Whether all
             examples of a batch have the same noises, so that their scores are
-            a matrix product: many more are as fast. But what few noises get
-            wrong, they then get wrong for all examples alike. With an
-            integer, so many examples next to each other in the batch of a
-            device (in a sequence, in time first) share noises: some 20 to 60
-            are as fast, and nearly as good as noises of their own. With
-            `"labels"`, the batch shares noises, and the labels of its other
-            examples are the first of them; what is left of `num_noises` is
-            drawn. For this, batches must be shuffled, and `class_counts` be
-            those of the training data. Labels of examples without weight, and
-            those that come in lists, are no noises.
-            Defaults to `None`: `"labels"` where `"auto"` chooses at least 100
-            noises by `class_counts`, `True` where it chooses them without,
-            else `False`.
+            a matrix product: many more are as fast, but what few noises get
+            wrong, they get wrong for all examples alike. With an integer, so
+            many examples next to each other in the batch of a device (in a
+            sequence, in time first) share noises: some 20 to 60 are as fast,
+            and nearly as good as noises of their own. With `"labels"`, the
+            labels of other examples are the first noises of the batch, but
+            not of those without weight, nor lists; the rest of `num_noises`
+            is drawn. Batches must be shuffled, and `class_counts` be those of
+            the training data. Defaults to `None`: `"labels"` where `"auto"`
+            chooses at least 100 noises by `class_counts`, `True` where it
+            chooses them without, else `False`.
         noise_groups: Optional integer. Groups that the examples of a batch
             are dealt to in turn, if they share noises by `True` or
             `"labels"`: each has `num_noises` of its own, so that what they
@@ -178,10 +175,6 @@ class CANESoftmax(ClassHead):
     Output shape:
         That of the input.
 
-    Raises:
-        ValueError: if an argument is out of range, or parts do not fit each
-            other; when it is built, if they are those of another layer.
-
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
           and 2; equation 9
@@ -226,13 +219,8 @@ class CANESoftmax(ClassHead):
         if isinstance(selector, str) and selector == "auto":
             if share_noises is not None and not is_of_batch(share_noises):
                 noise_groups = noise_groups or 1
-            choice = choose(
-                num_classes,
-                self.class_counts,
-                num_candidates,
-                num_noises,
-                noise_groups,
-            )
+            numbers = num_candidates, num_noises, noise_groups
+            choice = choose(num_classes, self.class_counts, *numbers)
             selector = choice.selector
             num_candidates = choice.num_candidates
             # Where all classes are candidates, noises are not drawn.
@@ -251,20 +239,15 @@ class CANESoftmax(ClassHead):
             selector=selector,
         )
         self.selector = selector
-        of_all = isinstance(self.selector, AllClasses)
+        of_all = isinstance(selector, AllClasses)
         if of_all:
             num_candidates = num_classes
         self.num_candidates = num_candidates or _FEW
         num_noises = num_noises or _FEW
+        share_noises = share_noises is not None and share_noises
         self.noise = self._get_noise(noise, share_noises == LABELS)
-        self.estimation = CandidatesVsNoises(
-            self.selector,
-            self.noise,
-            num_noises,
-            share_noises is not None and share_noises,
-            estimate,
-            noise_groups or 1,
-        )
+        settings = num_noises, share_noises, estimate, noise_groups or 1
+        self.estimation = CandidatesVsNoises(selector, self.noise, *settings)
         self.scores = None
         self._lost_means = False
         self.samples = self.num_candidates + num_noises < num_classes
@@ -309,11 +292,8 @@ class CANESoftmax(ClassHead):
         self.kernel = self.nodes = self.bias = self.node_bias = None
         classes, nodes = self._start_of_vectors(tree, width)
         if embedding is None:
-            table = self.kernel = self.add_weight(
-                name="kernel",
-                shape=(self.num_classes, width),
-                initializer=classes,
-            )
+            shape = self.num_classes, width
+            table = self.kernel = self.add_weight(shape, classes, name="kernel")
         else:
             if not embedding.built:
                 embedding.build((None,))
@@ -321,18 +301,15 @@ class CANESoftmax(ClassHead):
             if not isinstance(embedding, LookupLayer):
                 table = embedding.embeddings
         if tree is not None and tree.num_nodes:
-            self.nodes = self.add_weight(
-                name="nodes", shape=(tree.num_nodes, width), initializer=nodes
-            )
+            shape = tree.num_nodes, width
+            self.nodes = self.add_weight(shape, nodes, name="nodes")
         if self.use_bias:
             classes, nodes = self._start_of_biases(tree)
-            self.bias = self.add_weight(
-                name="bias", shape=(self.num_classes,), initializer=classes
-            )
+            shape = (self.num_classes,)
+            self.bias = self.add_weight(shape, classes, name="bias")
             if self.nodes is not None:
-                self.node_bias = self.add_weight(
-                    name="node_bias", shape=(tree.num_nodes,), initializer=nodes
-                )
+                shape = (tree.num_nodes,)
+                self.node_bias = self.add_weight(shape, nodes, name="node_bias")
         self.scores = ClassScores(
             table,
             self.bias,
@@ -403,7 +380,7 @@ class CANESoftmax(ClassHead):
 
     def draw(self, examples):
         if not self.samples:
-            return self.draw_all(examples)
+            return super().draw(examples)
         counted = examples.mask
         if examples.lists is not None:
             # Of lists, labels do not come as often as they are counted.
@@ -471,32 +448,24 @@ class CANESoftmax(ClassHead):
             print_fn: Optional function of a line. Defaults to `None`:
                 `print`.
         """
-        for line in self._summary():
-            (print_fn or print)(line)
-
-    def _summary(self):
-        yield f"{self.name}: {self.num_classes:,} classes"
+        say, way = print_fn or print, self.estimation
+        say(f"{self.name}: {self.num_classes:,} classes")
         if not self.samples:
-            yield "candidates: all classes, so that no noises are needed"
+            say("candidates: all classes, so that no noises are needed")
             return
-        yield (
-            f"candidates: {self.num_candidates:,}, "
-            f"by {type(self.selector).__name__}"
-        )
-        shared = self.estimation.share_noises
-        whose = (
-            "for each example"
-            if shared is False
-            else "shared by a batch"
-            if shared is True
-            else "labels of the batch first"
-            if shared == LABELS
-            else f"shared by {shared} examples at a time"
-        )
-        number = f"{self.estimation.num_noises:,}"
-        if self.estimation.noise_groups > 1:
-            number += f" for each of {self.estimation.noise_groups} groups"
-        yield f"noises: {number}, {whose}, by {type(self.noise).__name__}"
+        selector = type(self.selector).__name__
+        say(f"candidates: {self.num_candidates:,}, by {selector}")
+        whose = f"shared by {way.share_noises} examples at a time"
+        if way.has_labels:
+            whose = "labels of the batch first"
+        elif way.of_batch:
+            whose = "shared by a batch"
+        elif way.share_noises is False:
+            whose = "for each example"
+        number = f"{way.num_noises:,}"
+        if way.noise_groups > 1:
+            number += f" for each of {way.noise_groups} groups"
+        say(f"noises: {number}, {whose}, by {type(self.noise).__name__}")
 
     def save_own_variables(self, store):
         super().save_own_variables(store)
@@ -518,9 +487,7 @@ class CANESoftmax(ClassHead):
             "noise_groups": self.estimation.noise_groups,
             "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
-            "class_embedding": (
-                None if embedding is None else serialize_part(embedding)
-            ),
+            "class_embedding": embedding and serialize_part(embedding),
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer

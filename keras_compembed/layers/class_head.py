@@ -86,10 +86,6 @@ class ClassHead(WholeLoad, keras.layers.Layer):
 
     def draw(self, examples):
         """What a step considers, a `Draw`: here, all classes."""
-        return self.draw_all(examples)
-
-    def draw_all(self, examples):
-        """What a step considers, with all classes as candidates."""
         losses, best = self.choices(examples.features, examples.labels)
         return Draw(losses, tf.ones_like(best), best)
 

@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.lookup_layer import join_arguments
 from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
@@ -13,7 +14,9 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 # Arguments of layers in earlier files.
-_OF_CODEBOOKS = ("initializer", "regularizer", "constraint")
+_OF_CODEBOOKS = [
+    f"codebooks_{name}" for name in ("initializer", "regularizer", "constraint")
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -191,7 +194,7 @@ class CodeEmbedding(LookupLayer):
         reverse_table=None,
         **kwargs,
     ):
-        """Learns codes for a trained table and returns a layer holding them.
+        """Learns codes of a trained table and returns a built layer of them.
 
         Args:
             table: Array of shape `(input_dim, output_dim)`.
@@ -212,14 +215,6 @@ class CodeEmbedding(LookupLayer):
                 to `None`.
             **kwargs: Further arguments of the layer. Codes that `"follow"`
                 begin with those learned.
-
-        Returns:
-            A built `CodeEmbedding`.
-
-        Raises:
-            ValueError: if a table is not a finite matrix, the tables differ
-                in shape, or the learner has another code shape or
-                composition.
         """
         table = check_table(table, shards=True)
         check_reverse_table(table, reverse_table, kwargs)
@@ -235,8 +230,8 @@ class CodeEmbedding(LookupLayer):
             "`codebooks` must not be an array in `from_table`.",
             codebooks=type(kwargs.get("codebooks")).__name__,
         )
-        learning = {"composition": composition, "learner": learner}
         options = {"seed": seed, "verbose": verbose}
+        learning = {"composition": composition, "learner": learner, **options}
         learner = get_learner(learner, composition, *shape, **options)
         if learn_codes is not None:
             learn_codes.check_teacher(*table.shape)
@@ -263,9 +258,8 @@ class CodeEmbedding(LookupLayer):
             learned = CodeEmbedding.from_table(
                 reverse_table,
                 *shape,
-                **learning,
                 sample_weight=sample_weight,
-                **options,
+                **learning,
                 dtype=layer.dtype_policy,
             )
             layer.reverse_embedding.set_weights(learned.get_weights())
@@ -287,13 +281,10 @@ class CodeEmbedding(LookupLayer):
     def recode(self):
         """Gives each id the code nearest its latent vector.
 
-        For layers with `codes="follow"`, see `RecodeEmbeddings`.
+        For layers with `codes="follow"` only, see `RecodeEmbeddings`.
 
         Returns:
             Integer, the ids whose codes changed.
-
-        Raises:
-            ValueError: if codes do not follow.
         """
         require(
             self.store.follows,
@@ -320,11 +311,5 @@ class CodeEmbedding(LookupLayer):
         # Arguments of earlier files.
         if "learn_codes" in config:
             config["codes"] = config.pop("learn_codes")
-        parts = {
-            name: config.pop(f"codebooks_{name}")
-            for name in _OF_CODEBOOKS
-            if f"codebooks_{name}" in config
-        }
-        if parts:
-            config["codebooks"] = WeightSpec(**parts)
+        join_arguments(config, "codebooks", WeightSpec, _OF_CODEBOOKS)
         return super().from_config(config)

@@ -83,9 +83,6 @@ class Combiner:
         empty_value: Number, what `"mean"` and `"sqrtn"` give for a row without
             ids, or whose weights add up to 0. Defaults to `0.0`.
             `GlobalAveragePooling1D` gives `float("nan")`.
-
-    Raises:
-        ValueError: if an argument is unknown or no number.
     """
 
     name: str = "mean"
@@ -93,8 +90,15 @@ class Combiner:
 
     def __post_init__(self):
         check_choice("combiner", self.name, COMBINERS)
-        value = _check_empty_value(self.empty_value)
-        object.__setattr__(self, "empty_value", value)
+        value = self.empty_value
+        if isinstance(value, str) and value == "nan":
+            value = math.nan
+        require(
+            isinstance(value, numbers.Real) and not isinstance(value, bool),
+            "`empty_value` must be a number, or 'nan'.",
+            empty_value=value,
+        )
+        object.__setattr__(self, "empty_value", float(value))
 
     def get_config(self):
         # JSON has no NaN.
@@ -243,17 +247,6 @@ def serialize_combiner(combiner):
     if combiner is None or combiner.empty_value == 0:
         return combiner and combiner.name
     return keras.saving.serialize_keras_object(combiner)
-
-
-def _check_empty_value(value):
-    if isinstance(value, str) and value == "nan":
-        return math.nan
-    require(
-        isinstance(value, numbers.Real) and not isinstance(value, bool),
-        "`empty_value` must be a number, or 'nan'.",
-        empty_value=value,
-    )
-    return float(value)
 
 
 def _as_tensor(values):

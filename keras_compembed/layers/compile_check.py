@@ -9,17 +9,13 @@ def check_compiled(model, head):
     """Refuses what Keras has to measure scores by, which features are not."""
     outputs, paths = _find_outputs(model, head)
     metrics = getattr(model, "_compile_metrics", None)
-    for argument, parts, getter in (
-        ("loss", model.loss, _get_loss),
-        ("metrics", getattr(metrics, "_user_metrics", None), _get_metric),
-        (
-            "weighted_metrics",
-            getattr(metrics, "_user_weighted_metrics", None),
-            _get_metric,
-        ),
-    ):
+    compiled = {"loss": model.loss}
+    for argument in ("metrics", "weighted_metrics"):
+        compiled[argument] = getattr(metrics, f"_user_{argument}", None)
+    for argument, parts in compiled.items():
+        get = keras.losses.get if argument == "loss" else keras.metrics.get
         for part in _parts_of(parts, outputs, paths, model):
-            if _is_of_keras(getter(part)):
+            if _is_of_keras(part, get):
                 ours = "a loss such as `keras_compembed.CANELoss()`"
                 if argument != "loss":
                     ours = "a metric such as `keras_compembed.ClassAccuracy()`"
@@ -88,20 +84,11 @@ def _comes_from(output, head):
     return layer is head
 
 
-def _get_loss(loss):
+def _is_of_keras(part, get):
     # What Keras takes for one of several, by shapes.
-    if loss in ("crossentropy", "ce"):
-        return keras.losses.CategoricalCrossentropy
-    return keras.losses.get(loss)
-
-
-def _get_metric(metric):
-    if metric in ("accuracy", "acc"):
-        return keras.metrics.Accuracy
-    return keras.metrics.get(metric)
-
-
-def _is_of_keras(part):
+    if part in ("crossentropy", "ce", "accuracy", "acc"):
+        return True
+    part = get(part)
     if type(part) is keras.metrics.MeanMetricWrapper:
         part = part._fn
     if isinstance(part, (keras.losses.Loss, keras.metrics.Metric)):

@@ -53,24 +53,16 @@ class FeatureEmbedding(LookupLayer):
     ... )
 
     Args:
-        features: Array `(input_dim, ...)` of numbers, a row for each id, or a
-            dict of such arrays. Floats are kept as float32, integers as
-            int32. They are saved with the weights, and `load_weights` sets
+        features: Array `(input_dim, ...)` of finite numbers, a row for each
+            id, or a dict of such arrays. Floats are kept as float32, integers
+            as int32. They are saved with the weights, and `load_weights` sets
             those of the file.
         encoder: Layer or model from a batch of rows, or a dict of them, to
             vectors `(rows, output_dim)`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
-    Attributes:
-        input_dim: Integer, the number of ids.
-        output_dim: Integer, the width of vectors.
-
-    Call arguments:
-        inputs, weights, mask, reverse: See `CodeEmbedding`.
-
-    Raises:
-        ValueError: if `features` are not finite numbers, as many rows in each
-            array, or `encoder` does not give one vector for each row.
+    Call arguments, input shape, output shape:
+        See `CodeEmbedding`.
 
     References:
         - [Yi et al., 2019](https://doi.org/10.1145/3298689.3346996), two

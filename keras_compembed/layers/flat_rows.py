@@ -91,10 +91,11 @@ def check_dtype(dtype, num_classes, name):
         )
 
 
-def unflat(rows, like):
-    """Rows in the leading shape of an output."""
-    sizes = tf.concat([tf.shape(like)[:-1], tf.shape(rows)[1:]], axis=0)
-    values = tf.reshape(rows, sizes)
+def unflat(rows, like, width=None):
+    """Rows, perhaps of a known width, in the leading shape of an output."""
+    leading = tf.shape(like)[:-1]
+    width = tf.shape(rows)[1:] if width is None else [width]
+    values = tf.reshape(rows, tf.concat([leading, width], axis=0))
     # Nothing is known of tensors of unknown rank.
     values.set_shape(like.shape[:-1].concatenate(rows.shape[1:]))
     return values

@@ -155,9 +155,22 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return vectors
 
     def _add_losses_of_store(self):
-        for loss in self.store.losses:
-            self.add_replica_loss(loss)
-        self.store.losses = ()
+        # Where layers synchronize devices in `call`, Keras keeps the losses of
+        # all in one list.
+        losses, self.store.losses = self.store.losses, ()
+        for loss in losses:
+            # The dtype of Keras's losses, whatever that of the layer is.
+            loss = tf.cast(loss, keras.config.floatx())
+            loss.replica_context = tf.distribute.get_replica_context()
+            self.add_loss(loss)
+
+    def _get_own_losses(self):
+        context = tf.distribute.get_replica_context()
+        return [
+            loss
+            for loss in super()._get_own_losses()
+            if getattr(loss, "replica_context", context) is context
+        ]
 
     @contextlib.contextmanager
     def embed_with(self, embed, **methods):
@@ -210,13 +223,15 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def logits(self, inputs):
         """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""
-        (logits,) = self._answer(inputs, _INPUTS, lambda x, y: [x.score(y)])
+        (logits,) = self._answer(
+            inputs, _INPUTS, self.input_dim, lambda x, rows: [x.score(rows)]
+        )
         return logits
 
-    def _answer(self, vectors, name, answer):
+    def _answer(self, vectors, name, width, answer):
         """Scores, and what else the table of logits answers for vectors."""
         if isinstance(vectors, tf.RaggedTensor):
-            answers = self._answer(vectors.flat_values, name, answer)
+            answers = self._answer(vectors.flat_values, name, width, answer)
             return tuple(map(vectors.with_flat_values, answers))
         vectors = tf.convert_to_tensor(vectors)
         self._check_vectors(vectors, name)
@@ -224,7 +239,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         rows = tf.cast(vectors, options.dtype or self.variable_dtype)
         scores, *others = answer(table, tf.reshape(rows, (-1, self.output_dim)))
         scores = tf.cast(scores, self._dtype_of_logits(vectors))
-        scores, *others = (unflat(x, vectors) for x in (scores, *others))
+        scores, *others = (unflat(x, vectors, width) for x in (scores, *others))
         return options.cap(scores), *others
 
     def top_k(self, queries, k):
@@ -243,10 +258,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             the dtype of logits, and int32. Of ids with equal scores, the
             lower is first.
 
-        Raises:
-            ValueError: if `k` is out of range or the queries are no float
-                vectors of width `output_dim`.
-
         References:
             - [Petrov & Macdonald, 2024](https://arxiv.org/abs/2312.06165)
             - [Petrov, Macdonald & Tonellotto, 2024](
@@ -254,7 +265,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         """
         self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
-        return self._answer(queries, "`queries`", lambda x, y: x.top_ids(y, k))
+        return self._answer(
+            queries, "`queries`", k, lambda x, rows: x.top_ids(rows, k)
+        )
 
     @property
     def embeddings(self):
@@ -266,7 +279,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         table. While codes are learned, by those that `kc.strip` would fix.
         """
         self._require_built("embeddings")
-        return self._cast_as_variable(self.embed_all())
+        # As Keras casts variables where they are read.
+        table, scope = self.embed_all(), get_autocast_scope()
+        return table if scope is None else scope.maybe_cast(table)
 
     def compute_output_shape(
         self, input_shape, weights_shape=None, reverse=False
@@ -292,23 +307,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             dtype=dtype,
             ragged=is_ragged,
         )
-
-    def add_replica_loss(self, loss):
-        """Adds a loss that counts for the device it was computed on."""
-        # Where layers synchronize devices in `call`, Keras keeps the losses of
-        # all in one list.
-        # The dtype of Keras's losses, whatever that of the layer is.
-        loss = tf.cast(loss, keras.config.floatx())
-        loss.replica_context = tf.distribute.get_replica_context()
-        self.add_loss(loss)
-
-    def _get_own_losses(self):
-        context = tf.distribute.get_replica_context()
-        return [
-            loss
-            for loss in super()._get_own_losses()
-            if getattr(loss, "replica_context", context) is context
-        ]
 
     def _set_mask(self, vectors, inputs):
         """Marks what a look-up gives, where `compute_mask` cannot tell."""
@@ -347,11 +345,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             dtype=inputs.dtype,
             layer=self.name,
         )
-
-    def _cast_as_variable(self, table):
-        """Casts a table as Keras casts variables where they are read."""
-        scope = get_autocast_scope()
-        return table if scope is None else scope.maybe_cast(table)
 
     def _dtype_of_logits(self, vectors):
         dtype = self.reverse and self.reverse.dtype
@@ -413,13 +406,8 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         config = dict(config)
         # Of earlier files.
         config.pop("seed", None)
-        for name, names, make in (
-            ("combiner", _OF_COMBINER, get_combiner),
-            ("reverse", _OF_REVERSE, Reverse),
-        ):
-            values = [config.pop(x) for x in names if x in config]
-            if values:
-                config[name] = make(*values)
+        join_arguments(config, "combiner", get_combiner, _OF_COMBINER)
+        join_arguments(config, "reverse", Reverse, _OF_REVERSE)
         return super().from_config(config)
 
     def _require_built(self, name):
@@ -427,3 +415,10 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             raise AttributeError(
                 f"You must build the layer before accessing `{name}`."
             )
+
+
+def join_arguments(config, name, make, names):
+    """Makes an argument of those that earlier files have in its place."""
+    values = [config.pop(each) for each in names if each in config]
+    if values:
+        config[name] = make(*values)

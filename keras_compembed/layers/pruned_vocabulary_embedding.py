@@ -47,13 +47,8 @@ class PrunedVocabularyEmbedding(LookupLayer):
             num_shared_rows` rows. Defaults to `None`: a table of floats.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
-    Call arguments:
-        inputs, weights, mask, reverse: See `CodeEmbedding`. Ids are from 0 to
-            `input_dim - 1`.
-
-    Raises:
-        ValueError: if a size or an id is out of range, `sharing`
-            is unknown, or `rows` has other sizes.
+    Call arguments, input shape, output shape:
+        See `CodeEmbedding`.
     """
 
     def __init__(
@@ -86,7 +81,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         sample_weight=None,
         **kwargs,
     ):
-        """Keeps some rows of a trained table; shared rows are means.
+        """Returns a built layer with some rows of a table, and means.
 
         Args:
             table: Array `(input_dim, output_dim)`.
@@ -102,13 +97,6 @@ class PrunedVocabularyEmbedding(LookupLayer):
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts.
             **kwargs: Further arguments of the layer.
-
-        Returns:
-            A built `PrunedVocabularyEmbedding`.
-
-        Raises:
-            ValueError: if the table is not a finite matrix or a number is out
-                of range.
         """
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))

@@ -75,15 +75,8 @@ class QuantizedEmbedding(LookupLayer):
         latent_rows: Float weight `(input_dim, width)` while rows are trained.
             `packed_rows` and `scales` then wait for `kc.strip`.
 
-    Call arguments:
-        inputs, weights, mask, reverse: See `CodeEmbedding`.
-        training: Boolean. Matters only while rows are trained.
-
-    Input shape, output shape:
-        See `CodeEmbedding`.
-
-    Raises:
-        ValueError: if an argument is of a wrong kind or out of range.
+    Call arguments, input shape, output shape:
+        See `CodeEmbedding`. `training` matters only while rows are trained.
 
     References:
         - [Bengio, Leonard & Courville, 2013](
@@ -124,7 +117,7 @@ class QuantizedEmbedding(LookupLayer):
         reverse_table=None,
         **kwargs,
     ):
-        """Rounds a trained table and returns a layer holding it.
+        """Rounds a trained table and returns a built layer holding it.
 
         Scales are searched for those that lose least. With `rank`, the table
         is factored by its singular values, and rounded rows and projection
@@ -140,9 +133,6 @@ class QuantizedEmbedding(LookupLayer):
                 counts. Only a factored table depends on it.
             verbose: `0` or `1`, whether to say how much was lost.
             **kwargs: Further arguments of the layer.
-
-        Returns:
-            A built `QuantizedEmbedding`.
 
         Raises:
             ValueError: if the table is not a finite matrix of numbers up to

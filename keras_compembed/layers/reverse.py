@@ -37,9 +37,6 @@ class Reverse:
             `tanh(logits / logit_soft_cap) * logit_soft_cap`. Defaults to
             `None`: they stay as they are.
 
-    Raises:
-        ValueError: if an argument is of a wrong kind or out of range.
-
     References:
         - [Press & Wolf, 2017](https://arxiv.org/abs/1608.05859)
     """
@@ -50,7 +47,14 @@ class Reverse:
 
     def __post_init__(self):
         check_boolean("tie_weights", self.tie_weights)
-        object.__setattr__(self, "dtype", _check_dtype(self.dtype))
+        if self.dtype is not None:
+            name = keras.backend.standardize_dtype(self.dtype)
+            require(
+                keras.backend.is_float_dtype(name),
+                "`reverse_dtype` must be None or a floating dtype.",
+                reverse_dtype=self.dtype,
+            )
+            object.__setattr__(self, "dtype", name)
         if self.logit_soft_cap is not None:
             check_positive_number("logit_soft_cap", self.logit_soft_cap)
 
@@ -111,16 +115,3 @@ def check_tied(identifier):
         "`reverse` must tie weights where a layer is made of one table.",
         reverse=reverse,
     )
-
-
-def _check_dtype(dtype):
-    """The name of a floating dtype, or None."""
-    if dtype is None:
-        return None
-    name = keras.backend.standardize_dtype(dtype)
-    require(
-        keras.backend.is_float_dtype(name),
-        "`reverse_dtype` must be None or a floating dtype.",
-        reverse_dtype=dtype,
-    )
-    return name

@@ -42,12 +42,8 @@ class SparseEmbedding(LookupLayer):
         num_parts: Integer, parts of a row.
         part_width: Integer, columns of a part.
 
-    Call arguments:
-        inputs, weights, mask, reverse: See `CodeEmbedding`. Ids are from 0 to
-            `input_dim - 1`.
-
-    Raises:
-        ValueError: if a size is out of range.
+    Call arguments, input shape, output shape:
+        See `CodeEmbedding`.
 
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)
@@ -72,7 +68,7 @@ class SparseEmbedding(LookupLayer):
     def from_table(
         cls, table, sparsity=0.9, bits=None, sample_weight=None, **kwargs
     ):
-        """Keeps the numbers of a trained table that are furthest from 0.
+        """Returns a built layer with the numbers furthest from 0 of a table.
 
         Of a table that was pruned while it was trained, these are the ones
         that are not 0.
@@ -85,13 +81,6 @@ class SparseEmbedding(LookupLayer):
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts: then numbers are compared times its root.
             **kwargs: Further arguments of the layer.
-
-        Returns:
-            A built `SparseEmbedding`.
-
-        Raises:
-            ValueError: if the table is not a finite matrix or a number is out
-                of range.
         """
         table = check_table(table)
         weight = check_sample_weight(sample_weight, len(table))

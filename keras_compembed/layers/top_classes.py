@@ -98,8 +98,7 @@ class TopIds(keras.layers.Layer):
         self.autocast = False
 
     def build(self, input_shape):
-        if not self.table.built:
-            self.table.build(None)
+        self.table.build()
 
     def call(self, inputs):
         scores, ids = self.table.top_k(inputs, self.k)
@@ -174,10 +173,6 @@ def top_k_model(model, k=5):
         exact also where `top_k` searches. If `model` has several outputs, all
         are in the dict by their names, and in place of one of classes, e.g.
         `"words"`, there are `"words_ids"` and `"words_probabilities"`.
-
-    Raises:
-        ValueError: if `model` is not such a model, or `k` is above the number
-            of classes or ids.
     """
     heads = find_heads(model)
     check_number("k", k, heads)

@@ -30,6 +30,7 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.weight_spec import WeightSpec
+from keras_compembed.stores.weight_spec import get_weight_spec
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.free_entries import FreeEntries
 from keras_compembed.transforms.l1 import L1
@@ -688,11 +689,7 @@ def _round(transform, scales):
 
 def _get_spec(identifier, num_sets):
     """The `WeightSpec` of anchors, with an `AnchorInitializer`."""
-    if isinstance(identifier, dict):
-        identifier = keras.saving.deserialize_keras_object(identifier)
-    if not isinstance(identifier, WeightSpec):
-        identifier = WeightSpec(identifier)
-    parts = identifier.arguments
+    parts = get_weight_spec(identifier).arguments
     initializer = get_anchor_initializer(parts["initializer"], num_sets)
     return WeightSpec(**parts | {"initializer": initializer})
 

@@ -39,6 +39,7 @@ from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
+from keras_compembed.stores.weight_spec import WeightSpec
 from keras_compembed.stores.weight_spec import get_weight_spec
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import of_all_ids_again
@@ -97,9 +98,7 @@ class Codes(Store):
         self.dtype = dtype or getattr(composition, "variable_dtype", "float32")
         self.composition = self._new_composition(composition)
         shape = self.composition.codebooks_shape
-        self.spec, values = get_weight_spec("codebooks", codebooks, shape)
-        if values is not None:
-            check_table(values.reshape(-1, shape[-1]), name="codebooks")
+        self.spec, values = _get_codebooks(codebooks, shape)
         if self.learn_codes is not None:
             self.learn_codes.set_shape(self.input_dim, self.composition)
         self._first_codes, self._first_codebooks = codes, values
@@ -616,6 +615,22 @@ def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
     return input_dim * bytes_per_row(*code_shape) + sum(
         count_litert_bytes(numbers, quantize) for numbers in matrices
     )
+
+
+def _get_codebooks(identifier, shape):
+    """Their `WeightSpec`, and the array that they begin with, or None."""
+    spec, values = get_weight_spec(identifier), None
+    start = "uniform" if spec.initializer is None else spec.initializer
+    if isinstance(start, (np.ndarray, list, tuple)) or hasattr(start, "numpy"):
+        values, start = np.asarray(start), "uniform"
+        require(
+            values.shape == shape,
+            f"`codebooks` must have shape {shape}.",
+            shape=values.shape,
+        )
+        check_table(values.reshape(-1, shape[-1]), name="codebooks")
+    parts = spec.arguments | {"initializer": keras.initializers.get(start)}
+    return WeightSpec(**parts), values
 
 
 def _name(place):

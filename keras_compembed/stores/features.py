@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.stores.store import Store
 from keras_compembed.utils.packed_arrays import pack_array
@@ -22,18 +21,16 @@ class EncodedFeatures(Store):
     attributes = ("encoder",)
 
     def __init__(self, features, encoder):
-        features = _check_features(features)
+        arrays = _check_features(features)
         require(
             isinstance(encoder, keras.layers.Layer),
             "`encoder` must be a Keras layer or model.",
             encoder=encoder,
         )
-        width = _check_width(encoder, features)
-        super().__init__(len(_named(features)[0][1]), width)
+        width = _check_width(encoder, arrays)
+        super().__init__(len(next(iter(arrays.values()))), width)
         self.encoder = encoder
-        self._is_dict = isinstance(features, dict)
-        self._given = _named(features)
-        self._features = {}
+        self._given, self._features = arrays, {}
 
     def make_variables(self, add):
         self._features = {
@@ -41,10 +38,10 @@ class EncodedFeatures(Store):
                 f"features_{name}" if name else "features",
                 shape=array.shape,
                 dtype=array.dtype.name,
-                initializer=_constant(array),
+                initializer=lambda shape, dtype, array=array: array,
                 trainable=False,
             )
-            for name, array in self._given
+            for name, array in self._given.items()
         }
         self._given = None
 
@@ -63,7 +60,7 @@ class EncodedFeatures(Store):
             name: weight.value if ids is None else tf.gather(weight.value, ids)
             for name, weight in self._features.items()
         }
-        return _call_encoder(self.encoder, rows if self._is_dict else rows[""])
+        return _call_encoder(self.encoder, rows)
 
     def parts(self):
         return {"encoder": self.encoder}
@@ -72,13 +69,12 @@ class EncodedFeatures(Store):
         return _VectorsForm(self, options, path)
 
     def get_config(self):
-        arrays = self._given or [
-            (name, weight.numpy()) for name, weight in self._features.items()
+        features = [
+            [name, pack_array(np.asarray(values))]
+            for name, values in (self._given or self._features).items()
         ]
-        return {
-            "features": [[name, pack_array(array)] for name, array in arrays],
-            "encoder": serialize_part(self.encoder),
-        }
+        encoder = serialize_part(self.encoder)
+        return {"features": features, "encoder": encoder}
 
     @classmethod
     def from_config(cls, config):
@@ -92,24 +88,13 @@ class _VectorsForm(LiteRTForm):
         super().__init__(store, options, path)
         # While the encoder, which others may use too, has its own form.
         self._table = tf.constant(store.read_all().numpy(), "float32")
-        self.chunks = _TableAtOnce(self._table)
+        self.chunks.table = lambda embed: self._table
 
     def __call__(self, ids):
         return tf.gather(self._table, ids)
 
     def score(self, vectors):
         return tf.matmul(vectors, self._table, transpose_b=True)
-
-
-class _TableAtOnce(RowChunks):
-    """Chunks of a table that is there as a whole."""
-
-    def __init__(self, table):
-        super().__init__(*table.shape)
-        self._table = table
-
-    def table(self, embed):
-        return self._table
 
 
 def unpack_config(config):
@@ -121,24 +106,16 @@ def unpack_config(config):
 
 def _call_encoder(encoder, rows):
     """Vectors as they are in prediction, whatever the encoder is part of."""
+    rows = rows.get("", rows)
     if encoder._call_has_training_arg:
         return encoder(rows, training=False)
     return encoder(rows)
 
 
-def _constant(array):
-    return lambda shape, dtype: array
-
-
-def _named(features):
-    return list(
-        features.items() if isinstance(features, dict) else [("", features)]
-    )
-
-
 def _check_features(features):
+    """Arrays by their names; one without others has none."""
     if not isinstance(features, dict):
-        return _check_array("`features`", features)
+        return {"": _check_array("`features`", features)}
     require(
         features and all(isinstance(name, str) and name for name in features),
         "`features` must be an array, or a dict of arrays by their names.",
@@ -175,16 +152,13 @@ def _check_array(name, array):
     return kept
 
 
-def _check_width(encoder, features):
+def _check_width(encoder, arrays):
     """The width of vectors. Builds the encoder, without computing any."""
     specs = {
         name: keras.KerasTensor((None, *array.shape[1:]), array.dtype.name)
-        for name, array in _named(features)
+        for name, array in arrays.items()
     }
-    vectors = _call_encoder(
-        encoder, specs if isinstance(features, dict) else specs[""]
-    )
-    shape = getattr(vectors, "shape", None)
+    shape = getattr(_call_encoder(encoder, specs), "shape", None)
     require(
         shape is not None and len(shape) == 2 and shape[1] is not None,
         "`encoder` must give one vector of known width for each row.",

@@ -78,22 +78,13 @@ class Integers(Store):
         learn_rows=False,
     ):
         super().__init__(input_dim, output_dim)
-        self.bits = check_choice("bits", bits, (8, 4, 2))
-        self.low_rank, self.rank = get_low_rank(rank), None
-        if self.low_rank is not None:
-            self.rank = check_positive_int(
-                "rank", self.low_rank.rank, maximum=self.output_dim
-            )
+        self.low_rank = get_low_rank(rank)
+        rank = self.low_rank and self.low_rank.rank
+        settings = bits, block_size, rank, scale_dtype
+        settings = _check_settings(self.output_dim, *settings)
+        self.bits, self.block_size, self.rank, self.scale_dtype = settings
         self.width = self.rank or self.output_dim
-        if block_size is not None:
-            block_size = check_positive_int(
-                "block_size", block_size, maximum=self.width
-            )
-        self.block_size = block_size
         self.num_blocks = count_blocks(self.width, self._block)
-        self.scale_dtype = check_choice(
-            "scale_dtype", scale_dtype, ("int8", "int16")
-        )
         self.rows_initializer = _get_rows_initializer(learn_rows)
         self.latents = self.projection = None
 
@@ -222,26 +213,15 @@ class Integers(Store):
             sums = sum_groups(self.integers(flat), weights)
         return self._project(sums)
 
-    @property
-    def _dtype_of_sums(self):
-        return keras.backend.result_type(self.dtype, "float32")
-
-    def _project(self, rows):
-        """Vectors of rows, in a dtype that holds both."""
-        dtype = keras.backend.result_type(rows.dtype, self._dtype_of_sums)
+    def _project(self, rows, back=False):
+        """Vectors of rows, or what meets rows as vectors meet the table."""
+        dtype = keras.backend.result_type(self.dtype, "float32")
+        dtype = keras.backend.result_type(rows.dtype, dtype)
         rows = tf.cast(rows, dtype)
         if self.projection is None:
             return rows
-        return tf.matmul(rows, tf.cast(self.projection.value, dtype))
-
-    def _project_back(self, vectors):
-        """What products with rows are those of the vectors with the table."""
-        dtype = keras.backend.result_type(vectors.dtype, self._dtype_of_sums)
-        vectors = tf.cast(vectors, dtype)
-        if self.projection is None:
-            return vectors
         projection = tf.cast(self.projection.value, dtype)
-        return tf.matmul(vectors, projection, transpose_b=True)
+        return tf.matmul(rows, projection, transpose_b=back)
 
     def prepare_scores(self):
         if self.latents is not None:
@@ -252,7 +232,7 @@ class Integers(Store):
             rows = tf.cast(self._read_rows(ids), narrow.dtype)
             return tf.matmul(rows, narrow, transpose_b=True)
 
-        narrow = self._project_back(vectors)
+        narrow = self._project(vectors, back=True)
         size = max(1, _CHUNK_ELEMENTS // self.width)
         if self.latents is not None or self.input_dim <= size:
             rows = tf.cast(self._read_all_rows(), narrow.dtype)
@@ -264,7 +244,7 @@ class Integers(Store):
         return tf.cast(scores, vectors.dtype)
 
     def score_rows(self, vectors, read=None):
-        narrow = self._project_back(vectors)
+        narrow = self._project(vectors, back=True)
         score = super().score_rows(narrow, self._read_rows)
         return lambda ids: tf.cast(score(ids), vectors.dtype)
 
@@ -342,13 +322,10 @@ class Integers(Store):
 
     def sizes(self):
         projection = (self.rank or 0) * self.output_dim
-        scale_size = np.dtype(self.scale_dtype).itemsize
-        row_size = packed_width(self.width, self.bits)
-        scales = self.input_dim * self.num_blocks * scale_size
-        parts = {
-            "rounded rows": self.input_dim * row_size,
-            "scales": scales + _UNIT_BYTES,
-        }
+        rows = self.input_dim * packed_width(self.width, self.bits)
+        scales = self.input_dim * self.num_blocks
+        scales *= np.dtype(self.scale_dtype).itemsize
+        parts = {"rounded rows": rows, "scales": scales + _UNIT_BYTES}
         if projection:
             parts["projection"] = projection * tf.as_dtype(self.dtype).size
         return {
@@ -386,23 +363,17 @@ class IntegerRows(RowArrays):
     def check(cls, settings, rows, shared, count):
         """Raises unless these can be those of a file."""
         columns = check_positive_int("columns", settings["columns"])
-        bits = check_choice("bits", settings["bits"], (8, 4, 2))
+        own = [settings[name] for name in _SETTINGS]
+        bits, block_size, rank, scale_dtype = _check_settings(columns, *own)
         check_positive_number("unit", settings["unit"], zero=True)
-        rank, block_size = settings["rank"], settings["block_size"]
-        width = columns
-        shapes = {}
-        if rank is not None:
-            width = check_positive_int("rank", rank, maximum=columns)
-            shapes = {"projection": (rank, columns)}
-        if block_size is not None:
-            check_positive_int("block_size", block_size, maximum=width)
+        width = rank or columns
         blocks = count_blocks(width, block_size or width)
         wanted = {
             "integers": ("uint8", (count, packed_width(width, bits))),
-            "scales": (settings["scale_dtype"], (count, blocks)),
+            "scales": (scale_dtype, (count, blocks)),
         }
-        check_choice("scale_dtype", settings["scale_dtype"], ("int8", "int16"))
         check_arrays(rows, wanted)
+        shapes = {"projection": (rank, columns)} if rank else {}
         check_shared(shared, shapes)
 
     def start(self):
@@ -418,10 +389,7 @@ class IntegerRows(RowArrays):
 
     @property
     def name(self):
-        settings = self.settings
-        return name_of_rows(
-            self._bits, settings["block_size"], settings["rank"]
-        )
+        return name_of_rows(*map(self.settings.get, _SETTINGS[:3]))
 
     def make_store(self):
         options = {name: self.settings[name] for name in _SETTINGS}
@@ -470,7 +438,16 @@ class IntegerRows(RowArrays):
         # Two's complements.
         values = np.r_[: highest + 1, lowest:0].astype("float32")
         total = np.zeros(self.shape[0], "float32")
-        for block, columns in enumerate(self._columns_of_blocks()):
+        if self._columns is None:
+            fields = self._table(slice(None)).integers.view("uint8")
+            fields = fields & (2**self._bits - 1)
+            self._columns = [
+                FieldColumns(
+                    fields[:, start : start + self._block_size], self._bits
+                )
+                for start in range(0, self._width, self._block_size)
+            ]
+        for block, columns in enumerate(self._columns):
             start = block * self._block_size
             part = query[start : start + self._block_size]
             sums = columns.add_up(part[:, None] * values)
@@ -479,10 +456,8 @@ class IntegerRows(RowArrays):
 
     def _products(self, query):
         """Products with rows of bytes, a few of them floats at a time."""
-        integers, scales = (
-            self.rows["integers"].view("int8"),
-            self.rows["scales"],
-        )
+        integers = self.rows["integers"].view("int8")
+        scales = self.rows["scales"]
         total = np.zeros(self.shape[0], "float32")
         for start in range(0, self.shape[0], _CHUNK_ROWS):
             part = slice(start, start + _CHUNK_ROWS)
@@ -493,18 +468,6 @@ class IntegerRows(RowArrays):
                 sums = rows[:, columns] @ query[columns]
                 total[part] += sums * scales[part, block]
         return total
-
-    def _columns_of_blocks(self):
-        if self._columns is None:
-            fields = self._table(slice(None)).integers.view("uint8")
-            fields = fields & (2**self._bits - 1)
-            self._columns = [
-                FieldColumns(
-                    fields[:, start : start + self._block_size], self._bits
-                )
-                for start in range(0, self._width, self._block_size)
-            ]
-        return self._columns
 
 
 class _IntegersForm(LiteRTForm):
@@ -638,6 +601,19 @@ class _IntegerProducts(RowProducts):
             scales *= tf.reshape(weights, [-1, 1])
         rows = unflatten(form.scale(integers, scales), ids, self.columns)
         return (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
+
+
+def _check_settings(columns, bits, block_size, rank, scale_dtype):
+    """Settings of rows for vectors of so many columns."""
+    bits = check_choice("bits", bits, (8, 4, 2))
+    if rank is not None:
+        rank = check_positive_int("rank", rank, maximum=columns)
+    if block_size is not None:
+        block_size = check_positive_int(
+            "block_size", block_size, maximum=rank or columns
+        )
+    scale_dtype = check_choice("scale_dtype", scale_dtype, ("int8", "int16"))
+    return bits, block_size, rank, scale_dtype
 
 
 def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):

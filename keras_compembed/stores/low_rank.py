@@ -21,11 +21,7 @@ class LowRank(WeightSpec):
         rank: Integer, the width of rows.
         initializer: Initializer of the projection `(rank, output_dim)`.
             Defaults to `"glorot_uniform"`.
-        regularizer: Optional regularizer of the projection.
-        constraint: Optional constraint of the projection.
-
-    Raises:
-        ValueError: if `rank` is not a positive integer.
+        regularizer, constraint: Optional, of the projection.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def check_shared(shared, shapes):
     integers = {name: small.integers for name, small in shared.items()}
     check_arrays(integers, {x: ("int8", y) for x, y in shapes.items()})
     for name, small in shared.items():
-        size = SmallFloats.num_scales(small.integers.shape)
-        check_arrays({name: small.scales}, {name: ("float32", (size,))})
+        wanted = "float32", (small.num_scales,)
+        check_arrays({name: small.scales}, {name: wanted})
         if not np.isfinite(small.scales).all():
             raise ValueError(f"the array {name} has scales that are not finite")

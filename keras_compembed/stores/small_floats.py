@@ -1,7 +1,6 @@
 """Floats of a file in eight bits, with scales."""
 
 import dataclasses
-import math
 
 import numpy as np
 
@@ -30,15 +29,13 @@ class SmallFloats:
         rows = _as_rows(self.integers) * self.scales[:, None]
         return rows.ravel()[: self.integers.size].reshape(self.integers.shape)
 
-    @staticmethod
-    def num_scales(shape):
-        if len(shape) == 1:
-            return -(-shape[0] // _BLOCK)
-        return math.prod(shape[:-1])
+    @property
+    def num_scales(self):
+        return len(_as_rows(self.integers))
 
 
 def _as_rows(values):
     """`(vectors, numbers)`, filled up with 0."""
     if values.ndim > 1:
         return values.reshape(-1, values.shape[-1])
-    return np.pad(values, (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)
+    return np.pad(values, (0, -values.size % _BLOCK)).reshape(-1, _BLOCK)

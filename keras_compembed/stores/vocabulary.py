@@ -63,7 +63,7 @@ class KeptRows(TableStore):
         return self.num_rows + self.num_shared_rows, self.output_dim
 
     def make_variables(self, add):
-        if self.rows is not None and not self.rows.built:
+        if self.rows is not None:
             self.rows.build()
         index = np.arange(self.input_dim)
         shared = self.num_rows + index % self.num_shared_rows

@@ -1,9 +1,6 @@
 """How a trained weight begins, and what holds it."""
 
 import keras
-import numpy as np
-
-from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -44,25 +41,10 @@ class WeightSpec:
         return cls(**config)
 
 
-def get_weight_spec(name, identifier, shape=None):
-    """A `WeightSpec`, and the array to begin with, or None."""
+def get_weight_spec(identifier):
+    """The `WeightSpec` of an argument or of its serialized form."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
-    values = None
-    if isinstance(identifier, (np.ndarray, list, tuple)) or hasattr(
-        identifier, "numpy"
-    ):
-        values, identifier = np.asarray(identifier), None
-        require(
-            values.shape == shape,
-            f"`{name}` must have shape {shape}.",
-            shape=values.shape,
-        )
-    spec = identifier
-    if not isinstance(spec, WeightSpec):
-        spec = WeightSpec(identifier)
-    initializer = spec.initializer
-    if initializer is None:
-        initializer = "uniform"
-    initializer = keras.initializers.get(initializer)
-    return WeightSpec(initializer, spec.regularizer, spec.constraint), values
+    if isinstance(identifier, WeightSpec):
+        return identifier
+    return WeightSpec(identifier)
