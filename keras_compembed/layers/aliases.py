@@ -7,7 +7,6 @@ from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reverse import Reverse
 
-_TIED = (True, None, None)
 _register = keras.saving.register_keras_serializable(package="keras_compembed")
 
 
@@ -30,9 +29,9 @@ class _Reversible:
 
 def _take_options(arguments):
     """The `Reverse` of arguments of `ReversibleEmbedding`, taken out."""
-    names = "tie_weights", "reverse_dtype", "logit_soft_cap"
-    given = (arguments.pop(x, y) for x, y in zip(names, _TIED, strict=True))
-    return Reverse(*given)
+    tie_weights = arguments.pop("tie_weights", True)
+    dtype = arguments.pop("reverse_dtype", None)
+    return Reverse(tie_weights, dtype, arguments.pop("logit_soft_cap", None))
 
 
 @_register

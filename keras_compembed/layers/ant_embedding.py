@@ -48,9 +48,6 @@ class ANTEmbedding(LookupLayer):
     To learn T for given anchors (appendix B of the paper), build the layer
     and set `layer.anchors.trainable = False` before `compile`.
 
-    How T is held while it is trained, by its size in three ways, is said in
-    `keras_compembed.transforms.Transform`.
-
     **With a sampled softmax**, look up the classes drawn like any ids:
     `logits = hidden @ transpose(layer(classes))`.
 

@@ -477,21 +477,20 @@ class CANESoftmax(ClassHead):
     def get_config(self):
         # Before a file is written that cannot be loaded.
         embedding = _check_embedding(self.class_embedding, self.num_classes)
+        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "selector": keras.saving.serialize_keras_object(self.selector),
+            "selector": serialize(self.selector),
             "num_candidates": self.num_candidates,
             "num_noises": self.estimation.num_noises,
-            "noise": keras.saving.serialize_keras_object(self.noise),
+            "noise": serialize(self.noise),
             "share_noises": self.estimation.share_noises,
             "noise_groups": self.estimation.noise_groups,
             "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
             "class_embedding": embedding and serialize_part(embedding),
             "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
+            "kernel_initializer": serialize(self.kernel_initializer),
             "seed": self.seed,
         }
 
@@ -499,9 +498,9 @@ class CANESoftmax(ClassHead):
     def from_config(cls, config):
         config = dict(config)
         for name in ("selector", "noise", "class_embedding"):
-            if config.get(name) is not None:
-                part = keras.saving.deserialize_keras_object(config[name])
-                config[name] = part
+            part = config.get(name)
+            if part is not None:
+                config[name] = keras.saving.deserialize_keras_object(part)
         config["class_counts"] = unpack_array(config.get("class_counts"))
         return cls(**config)
 

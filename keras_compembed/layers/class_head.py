@@ -145,18 +145,12 @@ class ClassExamples:
             context = tf.cast(tf.convert_to_tensor(self.context), "int32")
             self.context = tf.reshape(context, (-1,))
         self.features = flat_features(y_pred)
-        labels = flat_labels(
-            y_true,
-            y_pred,
-            self.head.num_classes,
-            name,
-            lists=self.head.seed_generator is not None,
-        )
-        check_dtype(labels.dtype, self.head.num_classes, name)
+        num_classes = self.head.num_classes
+        lists = self.head.seed_generator is not None
+        labels = flat_labels(y_true, y_pred, num_classes, name, lists)
+        check_dtype(labels.dtype, num_classes, name)
         self.received = tf.cast(labels, "int64")
-        self.in_range = (self.received >= 0) & (
-            self.received < self.head.num_classes
-        )
+        self.in_range = (self.received >= 0) & (self.received < num_classes)
         self.not_whole = None
         if labels.dtype.is_floating:
             whole = tf.equal(tf.cast(self.received, labels.dtype), labels)

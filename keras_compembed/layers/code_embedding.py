@@ -198,8 +198,7 @@ class CodeEmbedding(LookupLayer):
 
         Args:
             table: Array of shape `(input_dim, output_dim)`.
-            num_codebooks: Integer. Defaults to `32`.
-            codebook_size: Integer. Defaults to `16`.
+            num_codebooks, codebook_size: See the layer.
             composition: Optional composition, see the layer. Defaults to
                 `None`: the learner's, or `"sum"`.
             learner: Optional `CodeLearner` of the same `num_codebooks`,
@@ -232,18 +231,15 @@ class CodeEmbedding(LookupLayer):
         )
         options = {"seed": seed, "verbose": verbose}
         learning = {"composition": composition, "learner": learner, **options}
+        learning["sample_weight"] = sample_weight
         learner = get_learner(learner, composition, *shape, **options)
         if learn_codes is not None:
             learn_codes.check_teacher(*table.shape)
         kwargs["composition"] = learner.composition
         # What the layer refuses it shall refuse before codes are learned.
-        cls(
-            1,
-            table.shape[1],
-            *shape,
-            codes=learn_codes and learn_codes.without_teacher(),
-            **{**kwargs, "name": "arguments"},
-        )
+        codes = learn_codes and learn_codes.without_teacher()
+        arguments = {**kwargs, "codes": codes, "name": "arguments"}
+        cls(1, table.shape[1], *shape, **arguments)
         learner.train(table, sample_weight=sample_weight)
         if learn_codes is not None:
             learn_codes.first_codes = learner.codes
@@ -255,12 +251,9 @@ class CodeEmbedding(LookupLayer):
         if learn_codes is not None:
             layer.learn_codes.restart(table)
         if reverse_table is not None:
+            learning["dtype"] = layer.dtype_policy
             learned = CodeEmbedding.from_table(
-                reverse_table,
-                *shape,
-                sample_weight=sample_weight,
-                **learning,
-                dtype=layer.dtype_policy,
+                reverse_table, *shape, **learning
             )
             layer.reverse_embedding.set_weights(learned.get_weights())
         return layer

@@ -143,9 +143,7 @@ class Combiner:
         if mask is None:
             # Keras hands on masks to layers that are called with one tensor.
             mask = getattr(inputs, "_keras_mask", None)
-        inputs = _as_tensor(inputs)
-        weights = None if weights is None else _as_tensor(weights)
-        mask = None if mask is None else _as_tensor(mask)
+        inputs, weights, mask = map(_as_tensor, (inputs, weights, mask))
         self.check_shapes(inputs, weights, mask)
         if inputs.shape.rank < 2:
             return sum_rows(*self._weigh_each(inputs, weights, dtype), None)
@@ -250,7 +248,8 @@ def serialize_combiner(combiner):
 
 
 def _as_tensor(values):
-    if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
+    kinds = tf.RaggedTensor, tf.SparseTensor
+    if values is None or isinstance(values, kinds):
         return values
     return tf.convert_to_tensor(values)
 

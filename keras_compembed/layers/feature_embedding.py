@@ -21,10 +21,8 @@ class FeatureEmbedding(LookupLayer):
     classes, and each step encodes candidates, noises and labels alone. The
     same layer may look up the input as well.
 
-    There is one vector for each id whatever it is looked up for, so that what
-    differs between training and prediction does not differ here: the encoder
-    is called with `training=False`. `Dropout` within it does nothing, and
-    `BatchNormalization` keeps its averages.
+    The encoder is called with `training=False`, in training, too: an id has
+    one vector. `Dropout` does nothing, `BatchNormalization` keeps its averages.
 
     LiteRT files hold the vectors, computed once, in place of the encoder.
 

@@ -143,8 +143,11 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             self._add_losses_of_store()
             return sums
 
-        options = self._dtype_of_sums, self.mask_zero, sum_rows
-        sums = self.combiner.combine(inputs, weights, mask, *options)
+        # Half precision does not hold sums of vectors.
+        dtype = keras.backend.result_type(self.variable_dtype, "float32")
+        sums = self.combiner.combine(
+            inputs, weights, mask, dtype, self.mask_zero, sum_rows
+        )
         return tf.cast(sums, self.compute_dtype)
 
     def _learn(self, ids):
@@ -201,11 +204,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     def top_ids(self, vectors, k):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
         return self.store.top_ids(vectors, k)
-
-    @property
-    def _dtype_of_sums(self):
-        """Of sums of vectors, which half precision does not hold."""
-        return keras.backend.result_type(self.variable_dtype, "float32")
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape, ragged and sparse ones too."""

@@ -84,18 +84,14 @@ class PrunedVocabularyEmbedding(LookupLayer):
         """Returns a built layer with some rows of a table, and means.
 
         Args:
-            table: Array `(input_dim, output_dim)`.
-            num_rows: Integer.
-            num_shared_rows: Integer. Defaults to `1`.
-            sharing: `"modulo"` or `"nearest"`. Defaults to `"modulo"`.
+            table, sample_weight: See `CodeEmbedding.from_table`.
+            num_rows, num_shared_rows, sharing: See the layer.
             scores: Optional array `(input_dim,)`: ids of the highest scores
                 are kept, how often they occur or their TF-IDF. Of equal
                 scores, the lower id. Defaults to `None`: ids are kept whose
                 rows are furthest from the mean row, by `sample_weight`.
             fit_rows: Optional callable `fit_rows(table, sample_weight)` that
                 makes the layer `rows`. Defaults to `None`: a table of floats.
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts.
             **kwargs: Further arguments of the layer.
         """
         table = check_fitted_table(table)

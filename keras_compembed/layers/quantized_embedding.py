@@ -34,9 +34,7 @@ class QuantizedEmbedding(LookupLayer):
     row, and `scale_unit` grows where a row outgrows it. `kc.strip`
     drops the latent rows when done.
 
-    The table also gives logits: `layer(vectors, reverse=True)`, or
-    `vectors @ transpose(layer.embeddings)` in a layer of your own. With a
-    `combiner`, the layer sums or averages the vectors of each row of ids.
+    Logits, and sums or means of rows, are as those of a `CodeEmbedding`.
 
     Example:
 

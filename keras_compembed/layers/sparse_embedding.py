@@ -75,9 +75,7 @@ class SparseEmbedding(LookupLayer):
 
         Args:
             table: Array `(input_dim, output_dim)`.
-            sparsity: Number from 0 to below 1, the share of zeros. Defaults
-                to `0.9`.
-            bits: `None` or `8`. Defaults to `None`.
+            sparsity, bits: See the layer.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts: then numbers are compared times its root.
             **kwargs: Further arguments of the layer.

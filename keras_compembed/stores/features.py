@@ -73,8 +73,7 @@ class EncodedFeatures(Store):
             [name, pack_array(np.asarray(values))]
             for name, values in (self._given or self._features).items()
         ]
-        encoder = serialize_part(self.encoder)
-        return {"features": features, "encoder": encoder}
+        return {"features": features, "encoder": serialize_part(self.encoder)}
 
     @classmethod
     def from_config(cls, config):

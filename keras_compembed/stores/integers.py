@@ -147,13 +147,8 @@ class Integers(Store):
                 dtype="uint8",
                 trainable=False,
             )
-            self.latents = LatentRows(
-                latents,
-                self.scale_unit,
-                self.bits,
-                self._block,
-                self.scale_dtype,
-            )
+            settings = self.bits, self._block, self.scale_dtype
+            self.latents = LatentRows(latents, self.scale_unit, *settings)
 
     def _initialize_unit(self, shape, dtype=None):
         largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
@@ -176,10 +171,10 @@ class Integers(Store):
         scales = tf.cast(tf.gather(self.scales.value, ids), tf.float32)
         return scales * tf.convert_to_tensor(self.scale_unit.value)
 
-    def _read_rows(self, ids):
+    def _read_rows(self, ids, training=False):
         """Rows, float32 `(ids, width)`, before they are projected."""
         if self.latents is not None:
-            return self.latents.read(ids)
+            return self.latents.read(ids, training)
         return multiply_blocks(
             tf.cast(self.integers(ids), tf.float32),
             self._float_scales(ids),
@@ -192,10 +187,11 @@ class Integers(Store):
         return of_all_ids(self._read_rows, self.input_dim)
 
     def read(self, ids, training=False, counts=None):
-        if self.latents is not None:
-            # Which finds the different ids of all devices.
-            return self._project(self.latents.read(ids, training))
-        return each_once(lambda ids: self._project(self._read_rows(ids)), ids)
+        def read(ids):
+            return self._project(self._read_rows(ids, training))
+
+        # Latent rows find the different ids of all devices.
+        return each_once(read, ids) if self.latents is None else read(ids)
 
     def read_all(self):
         return self._project(self._read_all_rows())
@@ -203,10 +199,8 @@ class Integers(Store):
     def sum_rows(self, ids, weights, training=False, counts=None):
         """Sums of rows, which meet the projection once."""
         flat = tf.reshape(ids, (-1,))
-        if self.latents is not None:
-            sums = sum_groups(self.latents.read(flat, training), weights)
-        elif self.num_blocks > 1:
-            sums = sum_groups(self._read_rows(flat), weights)
+        if self.latents is not None or self.num_blocks > 1:
+            sums = sum_groups(self._read_rows(flat, training), weights)
         else:
             scales = tf.reshape(self._float_scales(flat), tf.shape(ids))
             weights = weights * tf.cast(scales, weights.dtype)
