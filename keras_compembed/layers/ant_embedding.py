@@ -3,7 +3,6 @@
 import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.stores.anchors import Anchors
 from keras_compembed.stores.weight_spec import WeightSpec
 from keras_compembed.transforms.l1 import get_l1
@@ -104,7 +103,8 @@ class ANTEmbedding(LookupLayer):
             are not shrunk, and the `negative_weight` of an `L1` spares
             related ids. Anchors that stand for ids are those of an
             initializer such as `Frequency`.
-        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`. Weights
+            of logits are tied.
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`. Logits are `(h A^T) T^T`. `training` matters only
@@ -159,7 +159,6 @@ class ANTEmbedding(LookupLayer):
         seed=None,
         verbose=1,
         total_nonzeros=None,
-        reverse_table=None,
         **kwargs,
     ):
         """Fits anchors and transform to a table, and returns a built layer.
@@ -169,7 +168,7 @@ class ANTEmbedding(LookupLayer):
         far.
 
         Args:
-            table, seed, reverse_table: See `CodeEmbedding.from_table`.
+            table, seed: See `CodeEmbedding.from_table`.
             num_anchors: Integer. Defaults to `100`.
             max_nonzeros: Optional integer. Non-zeros in a row of T at most.
                 Defaults to `8`, or to `num_anchors` if there are fewer.
@@ -204,7 +203,6 @@ class ANTEmbedding(LookupLayer):
         transform = get_transform(kwargs.pop("transform", None))
         if transform.storage == "sparse":
             transform = transform.changed(storage=SparseRows(max_nonzeros))
-        check_reverse_table(table, reverse_table, kwargs)
         kwargs |= {"transform": transform, "l1": l1}
         layer = cls(*table.shape, num_anchors, **kwargs)
         require(
@@ -224,11 +222,9 @@ class ANTEmbedding(LookupLayer):
         sizes = num_anchors, max_nonzeros, l1.non_negative, iterations
         options = {"sample_weight": sample_weight, "seed": seed}
         options |= {"verbose": verbose, "total_nonzeros": total_nonzeros}
-        tables = table, reverse_table
-        for part, rows in zip(layer._list_tables(), tables, strict=False):
-            transform, anchors = learn_dictionary(rows, *sizes, **options)
-            part.anchors.assign(anchors)
-            part.assign_transform(transform)
+        transform, anchors = learn_dictionary(table, *sizes, **options)
+        layer.anchors.assign(anchors)
+        layer.assign_transform(transform)
         return layer
 
     def _attribute_of_weight(self, name):

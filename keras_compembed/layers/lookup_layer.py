@@ -72,10 +72,15 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         for part in store.parts().values():
             freeze_part(self, part)
         if self.reverse is not None and not self.reverse.tie_weights:
+            require(
+                store.second_table is not None,
+                "`reverse` must tie weights, as there is one table alone.",
+                reverse=self.reverse,
+            )
             # A subclass may have further arguments.
             config = LookupLayer.get_config(self)
             config |= {"combiner": None, "reverse": None, "mask_zero": False}
-            config |= {"name": "reverse_embedding", **store.second_table()}
+            config |= {"name": "reverse_embedding", **store.second_table}
             self.reverse_embedding = (cls or LookupLayer).from_config(config)
 
     @property

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.reverse import check_tied
 from keras_compembed.stores.vocabulary import KeptRows
 from keras_compembed.stores.vocabulary import choose_rows
 from keras_compembed.stores.vocabulary import distances
@@ -97,7 +96,6 @@ class PrunedVocabularyEmbedding(LookupLayer):
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
         check_positive_int("num_rows", num_rows, maximum=len(table))
-        check_tied(kwargs.get("reverse"))
         if weight is None:
             weight = np.ones(len(table), "float32")
         if scores is None:

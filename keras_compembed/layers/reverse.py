@@ -105,13 +105,3 @@ def check_reverse_table(table, reverse_table, arguments):
         shape=shape,
     )
     arguments["reverse"] = reverse or Reverse(tie_weights=False)
-
-
-def check_tied(identifier):
-    """Raises where a second table of logits would have no rows to take."""
-    reverse = get_reverse(identifier)
-    require(
-        reverse is None or reverse.tie_weights,
-        "`reverse` must tie weights where a layer is made of one table.",
-        reverse=reverse,
-    )

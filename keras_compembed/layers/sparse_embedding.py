@@ -3,7 +3,6 @@
 import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.reverse import check_tied
 from keras_compembed.stores.pruned import PrunedNumbers
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
@@ -82,7 +81,6 @@ class SparseEmbedding(LookupLayer):
         """
         table = check_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        check_tied(kwargs.get("reverse"))
         layer = cls(*table.shape, sparsity, bits, **kwargs)
         layer.build()
         layer.store.take_largest(table, weight)

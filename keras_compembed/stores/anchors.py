@@ -68,6 +68,7 @@ class Anchors(Store):
     """A transform T, of which most numbers are 0, times the anchors A."""
 
     kind = "weights"
+    second_table = None
     settings = ("num_anchors",)
     attributes = (
         "anchor_ids segments storage mixture activation softmax_rows relations"

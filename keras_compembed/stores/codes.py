@@ -72,6 +72,7 @@ class Codes(Store):
     """Packed codes, and the codewords and composition that they name."""
 
     kind = "codes"
+    second_table = {"codes": None}
     settings = ("num_codebooks", "codebook_size", "composition")
 
     def __init__(
@@ -151,9 +152,6 @@ class Codes(Store):
 
     def parts(self):
         return {"composition": self.composition}
-
-    def second_table(self):
-        return {"codes": None}
 
     def subcodes(self, ids):
         """Subcodes, int32 `(ids, num_codebooks)`, of codes that are stored."""

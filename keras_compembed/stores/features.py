@@ -20,6 +20,8 @@ class EncodedFeatures(Store):
 
     attributes = ("encoder",)
 
+    second_table = None
+
     def __init__(self, features, encoder):
         arrays = _check_features(features)
         require(

@@ -38,7 +38,7 @@ class PrunedNumbers(TableStore):
 
     settings = ("sparsity", "bits")
     attributes = ("num_nonzeros", "num_parts", "part_width")
-    scales = None
+    scales = second_table = None
 
     def __init__(self, input_dim, output_dim, sparsity=0.9, bits=None):
         super().__init__(input_dim, output_dim)

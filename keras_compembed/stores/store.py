@@ -29,6 +29,8 @@ class Store(abc.ABC):
     codes = None
     # Whether codes follow vectors that a task trains.
     follows = False
+    # Arguments in which a second table for logits differs; None: there is none.
+    second_table = {}
     # Variables of integers of which any are valid.
     integer_weights = ()
     # Of the last `read` or `sum_rows` of a training step.
@@ -105,10 +107,6 @@ class Store(abc.ABC):
 
     def parts(self):
         """Dict of the layers that hold some of the weights."""
-        return {}
-
-    def second_table(self):
-        """Arguments in which a table of logits differs."""
         return {}
 
     def reader(self):

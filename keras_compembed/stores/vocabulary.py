@@ -27,6 +27,7 @@ class KeptRows(TableStore):
     """Which row an id has, and a table of rows, or a layer that gives them."""
 
     settings = ("num_rows", "num_shared_rows", "sharing", "rows")
+    second_table = None
 
     def __init__(
         self,

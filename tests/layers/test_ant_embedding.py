@@ -447,31 +447,6 @@ def test_from_table_with_numbers_in_all():
     assert lengths.max() <= 8 and lengths[:20].mean() > lengths[-20:].mean()
 
 
-def test_from_two_tables():
-    tables = np.random.default_rng(0).normal(size=(2, 40, 6))
-    layer = ANTEmbedding.from_table(
-        tables[0], 12, 4, seed=0, verbose=0, reverse_table=tables[1]
-    )
-    own, other = layer, layer.reverse_embedding
-    for each, table in zip((own, other), tables, strict=True):
-        error = np.square(each.embeddings - table).sum()
-        assert error < 0.5 * np.square(table).sum()
-    vectors = tables[0, :3].astype("float32")
-    np.testing.assert_allclose(
-        layer(vectors, reverse=True),
-        vectors @ np.asarray(other.embeddings).T,
-        atol=1e-5,
-    )
-    again = ANTEmbedding.from_config(layer.get_config())
-    again.build()
-    again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(again(INPUTS), layer(INPUTS))
-    small = kc.strip(layer)
-    np.testing.assert_allclose(
-        small(vectors, reverse=True), layer(vectors, reverse=True), atol=1e-6
-    )
-
-
 def test_arguments_of_earlier_files():
     anchors = Frequency(np.arange(30))
     regularizer = keras.regularizers.L2(0.1)

@@ -1,5 +1,7 @@
 """Tables of which a part is held: some rows, or the largest numbers."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -165,6 +167,14 @@ def test_bad_arguments():
     ):
         with refused(name, shown):
             PrunedVocabularyEmbedding(10, 4, **{"num_rows": 2, name: value})
+    untied = kc.Reverse(tie_weights=False)
+    for make in (
+        functools.partial(SparseEmbedding, 10, 4),
+        functools.partial(PrunedVocabularyEmbedding, 10, 4, 2),
+        functools.partial(kc.ANTEmbedding, 10, 4, 2),
+    ):
+        with refused("reverse", untied):
+            make(reverse=untied)
     with refused("scores"):
         PrunedVocabularyEmbedding.from_table(TABLE, 4, scores=COUNTS[1:])
     with refused("rows", None, TypeError):
