@@ -17,14 +17,16 @@ class _Pooled:
 
 class _Reversible:
     def __init__(self, *args, reverse=None, **kwargs):
-        options = _take_options(kwargs)
-        super().__init__(*args, reverse=reverse or options, **kwargs)
+        reverse = reverse or _take_options(kwargs)
+        super().__init__(*args, reverse=reverse, **kwargs)
 
     @classmethod
     def from_table(cls, *args, reverse=None, **kwargs):
-        kwargs.setdefault("tie_weights", kwargs.get("reverse_table") is None)
-        options = _take_options(kwargs)
-        return super().from_table(*args, reverse=reverse or options, **kwargs)
+        if reverse is None:
+            is_tied = kwargs.get("reverse_table") is None
+            reverse = _take_options({"tie_weights": is_tied, **kwargs})
+            _take_options(kwargs)
+        return super().from_table(*args, reverse=reverse, **kwargs)
 
 
 def _take_options(arguments):

@@ -77,7 +77,7 @@ class FeatureEmbedding(LookupLayer):
         **kwargs,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
-        self.supports_masking = self.mask_zero
+        self.supports_masking = self.mask_zero or self.combiner is not None
         store = EncodedFeatures(features, encoder)
         self._set_store(store, FeatureEmbedding)
 

@@ -51,8 +51,8 @@ class Reverse:
             name = keras.backend.standardize_dtype(self.dtype)
             require(
                 keras.backend.is_float_dtype(name),
-                "`reverse_dtype` must be None or a floating dtype.",
-                reverse_dtype=self.dtype,
+                "`dtype` of logits must be None or a floating dtype.",
+                dtype=self.dtype,
             )
             object.__setattr__(self, "dtype", name)
         if self.logit_soft_cap is not None:

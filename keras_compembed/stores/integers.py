@@ -119,7 +119,8 @@ class Integers(Store):
         )
         self.integer_weights = self.packed_rows, self.scales
         if self.learn_rows:
-            latents = add(
+            # Keras may initialize variables later than it makes them.
+            self._first_rows = latents = add(
                 "latent_rows",
                 shape=(self.input_dim, self.width),
                 initializer=self.rows_initializer,
@@ -155,7 +156,7 @@ class Integers(Store):
         if self.learn_rows:
             # At least what each row needs.
             _, highest = integer_range(self.bits)
-            latents = tf.convert_to_tensor(self.variables[-1].value)
+            latents = tf.convert_to_tensor(self._first_rows.value)
             largest = tf.reduce_max(tf.abs(latents)) / highest
         return tf.cast(largest, dtype) / np.iinfo(self.scale_dtype).max
 

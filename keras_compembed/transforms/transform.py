@@ -80,9 +80,11 @@ class Transform:
         if isinstance(storage, dict):
             storage = keras.saving.deserialize_keras_object(storage)
         require(
-            isinstance(storage, TransformRows) or storage in (None, *_STORAGES),
-            "`storage` of a transform must be None, 'dense', 'lazy', 'sparse' "
-            "or `SparseRows`.",
+            storage is None
+            or isinstance(storage, TransformRows)
+            or (isinstance(storage, str) and storage in _STORAGES),
+            "`transform`, or its `storage`, must be None, 'dense', 'lazy', "
+            "'sparse' or `SparseRows`.",
             storage=storage,
         )
         self.storage = storage

@@ -23,9 +23,10 @@ _UNEVEN = 1e3
 def require(condition, rule, **received):
     """Raises a ValueError that gives the rule and what was received."""
     if not condition:
-        # Of a list of a million words, the beginning.
+        # Of a list of a million words, the beginning; arrays in one line.
         values = ", ".join(
-            f"{key}={repr(x)[:1000]}" for key, x in received.items()
+            f"{key}={' '.join(repr(x)[:1000].split())}"
+            for key, x in received.items()
         )
         raise ValueError(f"{rule} Received: {values}.")
 

@@ -207,6 +207,27 @@ def test_rows_are_learned_and_fixed(shape, tmp_path):
         small.fit(np.zeros((2, 6)), np.zeros(2), verbose=0)
 
 
+@pytest.mark.parametrize("combiner", [None, "mean"])
+def test_rows_are_learned_in_models_without_an_input(combiner):
+    """Keras initializes such weights after it made them all."""
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.words = kc.QuantizedEmbedding(
+                ROWS, WIDTH, 4, learn_rows=True, combiner=combiner
+            )
+
+        def call(self, ids):
+            return self.words(ids)
+
+    model = Model()
+    model.compile("sgd", "mse")
+    shape = (8,) if combiner else (8, 3)
+    model.fit(np.ones((8, 3), int), np.zeros((*shape, WIDTH)), verbose=0)
+    assert model.words.scale_unit.numpy() > 0
+
+
 def test_gradients_go_straight_through():
     layer = from_table(bits=2, learn_rows=True)
     weights = np.random.default_rng(2).normal(size=(2, 3, WIDTH))

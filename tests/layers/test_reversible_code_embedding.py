@@ -192,7 +192,6 @@ def test_codes_that_follow():
     ("name", "value"),
     [
         ("tie_weights", 1),
-        ("reverse_dtype", "int32"),
         ("logit_soft_cap", 0),
         ("codebook_size", 1),
     ],
@@ -200,6 +199,8 @@ def test_codes_that_follow():
 def test_bad_arguments(name, value):
     with refused(name, value):
         kc.ReversibleCodeEmbedding(V, D, **{name: value})
+    with refused("dtype", "int32"):
+        kc.Reverse(dtype="int32")
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,9 @@ MODELS = {
     "labels": (functools.partial(softmax, "labels"), classes),
     "tree": (functools.partial(softmax, "tree"), classes),
 }
-# From 0, two codewords of "codes" come as near to a row as float32 can tell.
-SEEDS = {"codes": 4}
+# From 0, two codewords of "codes" come as near to a row as float32 can tell,
+# and gradients of a row of "anchors" nearly cancel each other out.
+SEEDS = {"anchors": 1, "codes": 4}
 LEARNERS = {
     "Gumbel": kc.learners.GumbelCodeLearner,
     "KD": functools.partial(
@@ -319,7 +320,7 @@ def loop(name, strategy):
     And how many numbers of gradients workers add up in a step: all of them of
     dense gradients, none of tables of which a step reads some rows.
     """
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(SEEDS.get(name, 0))
     make, data = MODELS[name]
     with strategy.scope():
         model = make()
