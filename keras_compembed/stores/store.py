@@ -15,10 +15,24 @@ from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class Store(abc.ABC):
-    """Keeps the rows of a table: variables, look-ups, arrays, bytes."""
+    """Base of the ways to keep the rows of a table.
 
-    # A new kind gives `make_variables`, `read` and its `settings`; the rest
-    # works with these, and can be made faster. It is shown in CONTRIBUTING.md.
+    A store owns the variables, reads rows, adds them up, scores vectors
+    against all of them, counts bytes, and has a form for LiteRT. A new kind
+    gives `make_variables`, `read` and the names of its further arguments,
+    `settings`. All else works with these, and can be made faster.
+    `CONTRIBUTING.md` shows one.
+
+    Args:
+        input_dim: Integer, rows of the table.
+        output_dim: Integer, columns of the table.
+
+    Attributes:
+        variables: List of Keras variables, in the order of `.keras` files.
+
+    Raises:
+        ValueError: if a size is not a positive integer.
+    """
 
     # Further arguments, which it and the layer have as attributes, and what
     # else the layer has of it.
