@@ -3,7 +3,6 @@
 import numpy as np
 
 from keras_compembed.codes.packing import check_codes
-from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import MAX_CODEBOOK_SIZE
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
@@ -89,7 +88,8 @@ def words_sharing_codes(codes, vocabulary=None, codebook_size=None):
 
 
 def _read_codes(codes, codebook_size):
-    if isinstance(codes, LookupLayer):
+    # A layer of codes.
+    if hasattr(codes, "codebook_size"):
         require(
             codebook_size in (None, codes.codebook_size),
             "`codebook_size` must be left out or be the layer's, "

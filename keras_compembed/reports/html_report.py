@@ -238,10 +238,12 @@ def _layer(name, layer, original, words):
         "neighbors": word_neighbors(layer, original, words),
         "balance": None,
     }
-    store = getattr(layer, "store", None)
-    if getattr(store, "codes", None) is not None:
-        groups = words_sharing_codes(layer, words)
-        balance = code_balance(layer)[:_MOST_CELLS]
+    # Unpacked once.
+    codes = getattr(getattr(layer, "store", None), "codes", None)
+    if codes is not None:
+        size = layer.codebook_size
+        groups = words_sharing_codes(codes, words, size)
+        balance = code_balance(codes, size)[:_MOST_CELLS]
         step = -(-balance.shape[1] // _MOST_CELLS)
         figures["balance"] = np.stack(
             [
@@ -249,8 +251,8 @@ def _layer(name, layer, original, words):
                 for start in range(0, balance.shape[1], step)
             ]
         )
-        figures["shape"] = layer.num_codebooks, layer.codebook_size
-        figures["usage"] = code_usage(layer)
+        figures["shape"] = layer.num_codebooks, size
+        figures["usage"] = code_usage(codes, size)
         figures["groups"] = groups
         figures["num_sharing"] = sum(len(own) for _, own in groups)
     return figures

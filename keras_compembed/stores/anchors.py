@@ -334,11 +334,6 @@ class Anchors(Store):
             "num_values": transform.nnz + self.num_anchors * self.output_dim,
         }
 
-    def litert_bytes(self, quantize=None):
-        transform = self.get_transform()
-        shape = self.num_anchors, self.output_dim
-        return litert_bytes(transform.nnz, transform.offsets, shape, quantize)
-
     def litert(self, options, path):
         return _AnchorsForm(self, options, path)
 

@@ -382,13 +382,6 @@ class Codes(Store):
             "num_values": self.composition.count_values(),
         }
 
-    def litert_bytes(self, quantize=None):
-        shapes = [self.composition.codebooks_shape]
-        shapes += [weight.shape for weight in self.composition.weights]
-        return count_code_bytes(
-            self.input_dim, self.code_shape, map(math.prod, shapes), quantize
-        )
-
     def litert(self, options, path):
         return _CodesForm(self, options, path)
 

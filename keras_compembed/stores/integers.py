@@ -329,11 +329,6 @@ class Integers(Store):
             "num_values": self.input_dim * self.width + projection,
         }
 
-    def litert_bytes(self, quantize=None):
-        shape = self.input_dim, self.output_dim
-        settings = [getattr(self, name) for name in _SETTINGS]
-        return litert_bytes(shape, *settings, quantize)
-
     def litert(self, options, path):
         return _IntegersForm(self, options, path)
 

@@ -129,6 +129,7 @@ class PrunedNumbers(TableStore):
         return rows if scales is None else rows * tf.convert_to_tensor(scales)
 
     def litert_bytes(self, quantize=None):
+        """Bytes of the constants that the table takes in a LiteRT file."""
         size = 1 if self.bits == 8 else _BYTES.get(quantize, 4)
         blocks = -(-self.input_dim * self.num_parts // _BLOCK)
         # The last number is of no row.

@@ -162,10 +162,6 @@ class Store(abc.ABC):
         """Changed arguments with rows for further vectors, and arrays."""
         raise NotImplementedError
 
-    def litert_bytes(self, quantize=None):
-        """Bytes of the constants that the table takes in a LiteRT file."""
-        raise NotImplementedError
-
     def litert(self, options, path):
         """How rows are written down for LiteRT, a `LiteRTForm`."""
         return LiteRTForm(self, options, path)

@@ -137,14 +137,6 @@ class KeptRows(TableStore):
             sizes["parts"]["weights"] += own - count_bytes(self.rows.weights)
         return sizes
 
-    def litert_bytes(self, quantize=None):
-        if self.rows is None:
-            size = count_table_bytes(*self._sizes_of_rows, quantize)
-        else:
-            size = self.rows.store.litert_bytes(quantize)
-        number, _ = self._sizes_of_rows
-        return size + count_place_bytes(self.input_dim, number, self.sharing)
-
 
 def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
     """Rows of a table, the row of each id, and how much each row counts."""

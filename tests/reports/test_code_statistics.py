@@ -58,6 +58,8 @@ def sharing(codes, size=None):
 def test_codes_that_are_refused(function):
     with refused("codebook_size", None):
         function(CODES)
+    with refused("codebook_size", None):
+        function(kc.QuantizedEmbedding(10, 4))
     with refused("codes", 3):
         function(CODES, 3)
     with refused("codebook_size", 8):
