@@ -247,13 +247,13 @@ def measure(model, path, quantize, dataset):
 
     Validation texts are those that decide.
     """
+    about = kc.export.FileMetadata(name="Text classifier")
     export = kc.export.export_litert(
         model,
         path,
-        runtime="mediapipe",
-        labels=dataset.classes,
-        metadata=kc.export.FileMetadata(name="Text classifier"),
         quantize=quantize,
+        labels=dataset.classes,
+        target=kc.export.Target("mediapipe", metadata=about),
         overwrite=True,
         verbose=0,
     )

@@ -6,10 +6,10 @@
 
 You type a text and see the labels as bars, the bytes of the file, and the time
 of an answer; those of another file beside it, and where they differ. The files
-are those that `kc.export.export_litert` writes with `runtime="mediapipe"` and
-labels. An unmodified MediaPipe runs them in the browser. The page fetches
-nothing from elsewhere, and sends nothing. `?text=...` behind its address types
-a text.
+are those that `kc.export.export_litert` writes with labels for the target
+`kc.export.Target("mediapipe")`. An unmodified MediaPipe runs them in the
+browser. The page fetches nothing from elsewhere, and sends nothing. `?text=...`
+behind its address types a text.
 
 All is in one folder, for any web server. npm fetches MediaPipe's package
 `@mediapipe/tasks-text` into it, unless `--tasks-text` names a folder that has
@@ -96,7 +96,7 @@ def read_classifier(path):
             f"{path} must take one text and answer with one array of "
             f"probabilities. Received: one of {dtypes[0]} to {dtypes[1]}. "
             "Begin the model with a tokenizer of `kc.text`, and export it with "
-            "runtime='mediapipe' and labels."
+            "target=kc.export.Target('mediapipe') and labels."
         )
     return file
 

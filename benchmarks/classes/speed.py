@@ -293,13 +293,14 @@ def time_litert(rows, heads, args, seed):
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
             model, top_k = models[row.name]
+            # Of random weights, 8 bits put others first.
+            tolerance = None if row.quantize is None else 1e9
             export = kc.export.export_litert(
                 model,
                 pathlib.Path(folder) / f"{len(runs)}.tflite",
-                top_k=top_k,
                 quantize=row.quantize,
-                # Of random weights, 8 bits put others first.
-                tolerance=None if row.quantize is None else 1e9,
+                top_k=top_k,
+                target=kc.export.Target(tolerance=tolerance),
                 verbose=0,
             )
             runs[row] = timing.timed(litert.File(export.path).run)

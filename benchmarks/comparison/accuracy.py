@@ -328,7 +328,7 @@ def file_bytes(model):
             os.path.join(folder, "model.tflite"),
             quantize=QUANTIZE,
             # Of random words, int8 may change the class. Bytes are the same.
-            tolerance=1.0,
+            target=kc.export.Target(tolerance=1.0),
             verbose=0,
         )
     return export.file_bytes

@@ -251,7 +251,8 @@ def export(model, row, shapes, path):
     inputs = model.input if len(model.inputs) > 1 else model.inputs[0]
     if KINDS[row.model].best:
         # Of random weights, 8 bits put others first.
-        options["tolerance"] = 1e9 if row.quantize else None
+        tolerance = 1e9 if row.quantize else None
+        options["target"] = kc.export.Target(tolerance=tolerance)
         if row.codes is None:
             model = keras.Model(inputs, models.BestItems(TOP)(model.outputs[0]))
         else:

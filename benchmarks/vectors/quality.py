@@ -210,8 +210,9 @@ def read_file(layer, chunk=2048):
     rows = np.empty((layer.input_dim, layer.output_dim), "float32")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.tflite"
+        target = kc.export.Target(tolerance=1.0)
         kc.export.export_litert(
-            model, path, quantize=QUANTIZE, tolerance=1.0, verbose=0
+            model, path, quantize=QUANTIZE, target=target, verbose=0
         )
         read = kc.export.LiteRTModel(path)
         for start in range(0, len(rows), chunk):

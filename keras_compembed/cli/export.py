@@ -4,6 +4,7 @@ from keras_compembed.cli import files
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.export.target import Target
 
 
 def run(arguments):
@@ -14,14 +15,16 @@ def run(arguments):
     export = export_litert(
         files.load_model(arguments.model, arguments.imports),
         path,
-        runtime=arguments.runtime,
-        task=arguments.task,
-        labels=labels and files.read_lines(labels, "Labels"),
-        metadata=arguments.name and FileMetadata(name=arguments.name),
-        top_k=arguments.top_k,
         quantize=arguments.quantize,
-        optimize_for=arguments.optimize_for,
-        min_runtime=arguments.min_runtime,
+        labels=labels and files.read_lines(labels, "Labels"),
+        top_k=arguments.top_k,
+        target=Target(
+            arguments.runtime,
+            arguments.min_runtime,
+            arguments.task,
+            arguments.optimize_for,
+            arguments.name and FileMetadata(name=arguments.name),
+        ),
         overwrite=arguments.overwrite,
         verbose=0,
     )

@@ -3,14 +3,13 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.runtimes import RUNTIMES
+from keras_compembed.export.target import Target
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
-from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
 
@@ -113,10 +112,7 @@ class BudgetSearch:
             )
         self.methods = methods
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
-        if min_runtime is not None:
-            check_version("min_runtime", min_runtime)
-        self.min_runtime = min_runtime
-        self.runtime = check_choice("runtime", runtime, RUNTIMES)
+        self.target = Target(runtime, min_runtime)
         self.labels = labels
         self.input_signature = input_signature
         has_steps = "steps_per_epoch" in (fit_options or {})

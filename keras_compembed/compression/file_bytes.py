@@ -1,5 +1,6 @@
 """Bytes of the LiteRT files of copies, counted and foretold."""
 
+import dataclasses
 import os
 import tempfile
 
@@ -17,24 +18,21 @@ _ANY_ERROR = 1e30
 
 def count_file(model, search, quantize):
     """The `LiteRTExport` of a model, whose file is gone again."""
-    task = None
-    if search.runtime == "mediapipe" and search.labels is None:
+    target = dataclasses.replace(search.target, tolerance=_ANY_ERROR)
+    if target.runtime == "mediapipe" and search.labels is None:
         # The one that needs none; its file has the same graph, if it answers
         # classes.
-        task = "embedder"
+        target = dataclasses.replace(target, task="embedder")
         if any(list_heads(model)):
             model = top_k_model(model, None)
     with temporary_folder(tempfile.gettempdir()) as folder:
         return export_litert(
             model,
             os.path.join(folder, "model.tflite"),
-            runtime=search.runtime,
-            task=task,
-            labels=search.labels,
             input_signature=search.input_signature,
             quantize=quantize,
-            min_runtime=search.min_runtime,
-            tolerance=_ANY_ERROR,
+            labels=search.labels,
+            target=target,
             verbose=0,
         )
 

@@ -243,7 +243,7 @@ class FindSize:
             self._sizes.points(choices),
             limit_bytes=self._limit,
             quantize=self._search.quantize,
-            min_runtime=self._search.min_runtime,
+            min_runtime=self._search.target.min_runtime,
             original_bytes=self._original_bytes,
             original_score=self._original_score,
             metric=None if self._tuned is None else self._tuned.metric,

@@ -5,11 +5,13 @@ from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.mediapipe_model import MediaPipeModel
+from keras_compembed.export.target import Target
 
 __all__ = [
     "FileMetadata",
     "LiteRTModel",
     "MediaPipeModel",
+    "Target",
     "export_litert",
     "inspect_litert",
 ]

@@ -108,5 +108,5 @@ def check_min_runtime(model, options):
         options.serves(runtime),
         "The file must run on `min_runtime`, and ops of the model need "
         f"{'.'.join(map(str, runtime))}.",
-        min_runtime=".".join(map(str, options.min_runtime or ())),
+        min_runtime=options.min_runtime,
     )

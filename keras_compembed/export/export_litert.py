@@ -19,6 +19,7 @@ from keras_compembed.export.layer_forms import litert_form
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.row_check import check_rows
 from keras_compembed.export.runtimes import Runtime
+from keras_compembed.export.target import check_target
 from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import as_texts
 from keras_compembed.export.text_front import run_on_texts
@@ -37,10 +38,7 @@ from keras_compembed.litert.litert_form import ExportOptions
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import check_positive_number
-from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
 # Layers compute in another way while a model is exported.
@@ -102,36 +100,31 @@ class LiteRTExport:
 def export_litert(
     model,
     path,
-    *,
-    runtime="litert",
-    task=None,
-    labels=None,
-    metadata=None,
     input_signature=None,
-    top_k=None,
-    quantize=None,
-    optimize_for=None,
-    fold=True,
-    min_runtime=None,
-    overwrite=False,
     sample_inputs=None,
-    tolerance=None,
+    quantize=None,
+    labels=None,
+    top_k=None,
+    target=None,
+    overwrite=False,
     verbose=1,
 ):
     """Writes a Keras model as a LiteRT (TFLite) file.
 
     A model that begins with a tokenizer of `keras_compembed.text`, or with a
     `keras.layers.TextVectorization`, becomes a file from ids, or one from texts
-    that tokenizes by itself: see `runtime`. Else ops are built-in ones only.
+    that tokenizes by itself: see `Target`. Else ops are built-in ones only.
 
     Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
     in the file, and only those of the ids looked up are unpacked. Of transforms
     of `ANTEmbedding` layers the file holds the non-zeros, and reads rows of the
-    ids looked up. Sums and averages of vectors over time are made of codes, and
-    linear layers become part of codebooks: see `fold`. Before it is written,
-    the file is run and compared with the model, and each look-up in it with its
-    layer, for all ids (with composition `"lstm"`: codes of all ids, and rows
-    that name each codeword).
+    ids looked up. Sums and averages of vectors over time are made of codes.
+    `Dense` layers behind look-ups, or behind such sums, and `Conv1D` layers
+    behind look-ups become part of codebooks, anchors and projections, where
+    that makes the file faster and not more than 2 % larger (or as the target
+    says). Before it is written, the file is run and compared with the model,
+    and each look-up in it with its layer, for all ids (with composition
+    `"lstm"`: codes of all ids, and rows that name each codeword).
 
     Example:
 
@@ -152,27 +145,26 @@ def export_litert(
             precision are exported as float32: Keras computes in float32, from
             the same weights, what the file is compared with.
         path: String or path-like ending in `.tflite`, the file to write.
-        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`. What the file is
-            for. `"litert"`: built-in ops that every runtime has; of a model
-            that takes texts, the file takes ids, and holds the vocabulary for
-            the app. `"tf-text"`: texts in, one at a time, for an interpreter
-            with the ops of tensorflow-text. `"mediapipe"`: texts in, one at a
-            time, for MediaPipe Tasks as they are, on phones and in browsers.
-            Defaults to `"litert"`.
-        task: With `runtime="mediapipe"`, `"classifier"` for MediaPipe's
-            `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
-            to `None`, a classifier.
+        input_signature: Optional structure of `tf.TensorSpec`, as the model
+            is called with. Needed for subclassed models. Defaults to `None`:
+            the model's own inputs.
+        sample_inputs: Optional inputs on which the file is compared with the
+            model, as the model is called with; texts if it takes texts.
+            Defaults to `None`: random ids below the `input_dim` of the layers
+            that they go to, in several sizes; where the file takes texts,
+            empty, long and foreign ones, and some made of the vocabulary.
+        quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
+            codebooks, anchors and other weights are stored; codes, and
+            integers and scales of quantized rows, are never touched. Numbers
+            of sparse transforms become multiples of a step for each anchor, in
+            16 or 8 bits. With `"int8_codebooks"` only codebooks, anchors and
+            projections are int8. Defaults to `None`, float32.
         labels: Optional list of strings, the names of the classes in the order
             of the output's numbers; for several outputs of the file a dict
             from their names to such lists; where it answers the best classes
             or ids, the names of all. Needed for a `TextClassifier`. Apps find
             them as files in the zip archive behind the model. Defaults to
             `None`.
-        metadata: Optional `FileMetadata`: name, author, license and the like,
-            for the file to hold. Defaults to `None`.
-        input_signature: Optional structure of `tf.TensorSpec`, as the model
-            is called with. Needed for subclassed models. Defaults to `None`:
-            the model's own inputs.
         top_k: Optional integer. The file answers so many best classes or ids
             of each example, as `keras_compembed.top_k_model` names them: of
             an output of a layer such as `CANESoftmax`, `"ids"` and
@@ -181,38 +173,11 @@ def export_litert(
             `"ids"` and `"scores"`, exactly. `0` leaves features and logits as
             they are. Defaults to `None`: of a layer of up to 2,000 classes
             `"probabilities"` of all in their order, of more classes the best
-            10; logits, and for `task="embedder"` features, as they are.
-        quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
-            codebooks, anchors and other weights are stored; codes, and
-            integers and scales of quantized rows, are never touched. Numbers
-            of sparse transforms become multiples of a step for each anchor, in
-            16 or 8 bits. With `"int8_codebooks"` only codebooks, anchors and
-            projections are int8. Defaults to `None`, float32.
-        optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
-            most in the choice of the ops that compose rows from codes: their
-            estimated time, the bytes of the file, or those bytes and what the
-            runtime holds. Where the number of ids is open, the choice is made
-            for 64. Defaults to `None`: the fastest ops with which the file is
-            at most 2 % larger than need be.
-        fold: Boolean. Whether `Dense` layers behind look-ups, or behind sums or
-            averages of their vectors over time, and `Conv1D` layers behind
-            look-ups become part of codebooks, anchors and projections, where
-            that makes the file faster and not more than 2 % larger (or as
-            `optimize_for` says). Defaults to `True`.
-        min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
-            that must run the file: a file that needs a newer one is an error.
-            Defaults to `None`.
+            10; logits, and features for an embedder, as they are.
+        target: Optional `Target`: what runs the file, and what the file must
+            hold to. Defaults to `None`, the same as `Target()`: the built-in
+            ops of LiteRT.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
-        sample_inputs: Optional inputs on which the file is compared with the
-            model, as the model is called with; texts if it takes texts.
-            Defaults to `None`: random ids below the `input_dim` of the layers
-            that they go to, in several sizes; where the file takes texts,
-            empty, long and foreign ones, and some made of the vocabulary.
-        tolerance: Optional float, the largest difference from Keras allowed,
-            over the largest output, and of rows over the largest number of
-            their table. Defaults to `1e-4`, with `quantize="float16"` to
-            `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`; of sums of
-            codewords and of rounded rows, to what rounding each of them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -242,18 +207,12 @@ def export_litert(
         "`model` must be a `keras.Model`.",
         model=type(model),
     )
-    target = Runtime(runtime, task)
     check_choice("quantize", quantize, tuple(TOLERANCES))
-    goals = (None, "latency", "size", "memory")
-    check_choice("optimize_for", optimize_for, goals)
-    if min_runtime is not None:
-        min_runtime = check_version("min_runtime", min_runtime)
-    if tolerance is not None:
-        check_positive_number("tolerance", tolerance)
-    fold = check_boolean("fold", fold)
-    options = ExportOptions(quantize, min_runtime, optimize_for, fold)
-    contents = FileContents(labels, metadata, target)
-    answers = ClassAnswers(top_k, task)
+    wanted = check_target(target)
+    target, tolerance = Runtime(wanted), wanted.tolerance
+    options = ExportOptions(quantize, wanted.min_runtime, wanted.optimize_for)
+    contents = FileContents(labels, wanted.metadata, target.task)
+    answers = ClassAnswers(top_k, target.task)
     whole = model = answers.of_graph(model)
     split = split_model(model)
     target.check(split, input_signature)
@@ -309,6 +268,12 @@ def export_litert(
             vocabulary = split.vocabulary_files()
             text_bytes = sum(len(file.content) for file in vocabulary)
         content = contents.add_to(content, converted, vocabulary)
+        require(
+            wanted.max_bytes is None or len(content) <= wanted.max_bytes,
+            f"The file must have at most `max_bytes`, and takes "
+            f"{len(content):,} bytes.",
+            max_bytes=wanted.max_bytes,
+        )
         error = 0.0
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
@@ -334,7 +299,7 @@ def export_litert(
         not_held_layers=not_held,
         pooled_layers=linear.pooled_layers,
         folded_layers=linear.folded_layers,
-        runtime=runtime,
+        runtime=target.name,
         labels=contents.labels,
         text_bytes=text_bytes,
         answers=answers.texts,

@@ -16,21 +16,16 @@ from keras_compembed.utils.validation import require
 class FileContents:
     """Labels, vocabulary and metadata on their way into a file."""
 
-    def __init__(self, labels, metadata, target):
+    def __init__(self, labels, metadata, task):
         require(
-            isinstance(metadata, FileMetadata | None),
-            "`metadata` must be a `keras_compembed.export.FileMetadata`.",
-            metadata=metadata,
-        )
-        require(
-            labels is None or target.task != "embedder",
+            labels is None or task != "embedder",
             "`labels` must be None with task='embedder': vectors of texts "
             "have no classes.",
             labels=type(labels),
         )
         self._given = labels
         self._metadata = metadata
-        self._needs_labels = target.task == "classifier"
+        self._needs_labels = task == "classifier"
 
     def check(self, outputs, class_sizes):
         self._kinds = {
@@ -58,7 +53,7 @@ class FileContents:
                 "`labels` must name the classes for MediaPipe's TextClassifier."
                 f" Received: no labels for the {sizes[missing[0]]} classes of "
                 f"the output {missing[0]!r}. For vectors of texts, pass "
-                "task='embedder'."
+                "Target('mediapipe', task='embedder')."
             )
 
     def add_to(self, content, model, vocabulary):

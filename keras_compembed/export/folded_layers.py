@@ -36,21 +36,20 @@ def folding_pays(options, vectors, width, kept=0, kernels=0):
     return goal == "latency" or after - before <= small
 
 
-def can_fold(layer, options):
+def can_fold(layer, quantize):
     """Whether a layer computes what its kernel says, in ops of its table."""
     kind = type(layer)
     if kind is keras.layers.Conv1D:
         is_usual = (
             # Only of matrices, not of kernels, can int8 be asked for.
-            options.quantize != "int8_codebooks"
+            quantize != "int8_codebooks"
             and layer.groups == 1
             and layer.data_format == "channels_last"
         )
     else:
         is_usual = kind is keras.layers.Dense
     return (
-        options.fold
-        and is_usual
+        is_usual
         and layer.built
         and "call" not in vars(layer)
         and getattr(layer, "quantization_mode", None) is None

@@ -33,7 +33,7 @@ def _interpreter(module, file, **kwargs):
         "A LiteRT interpreter has no op for the tokenizer of files that were "
         "made for MediaPipe. Run them by "
         "`keras_compembed.export.MediaPipeModel`, or export with "
-        "runtime='tf-text'.",
+        "Target(runtime='tf-text').",
         path=file.path,
     )
     make = module.Interpreter

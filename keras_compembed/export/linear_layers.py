@@ -81,7 +81,7 @@ class LinearLayers:
         if kind is keras.layers.GlobalAveragePooling1D:
             if layer.data_format == "channels_last":
                 return pooled_rows(self.trace, layer, True, layer.keepdims)
-        elif can_fold(layer, self._options):
+        elif can_fold(layer, self._options.quantize):
             return folded(self.trace, layer)
         elif kind.__module__ == _MODULE_OF_OPS and kind.__name__ in _POOLS:
             axis, is_mean = layer.axis, kind.__name__ == "Mean"

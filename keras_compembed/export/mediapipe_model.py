@@ -40,8 +40,8 @@ class MediaPipeModel:
     >>> export = kc.export.export_litert(
     ...     model,
     ...     "moods.tflite",
-    ...     runtime="mediapipe",
     ...     labels=["sad", "glad"],
+    ...     target=kc.export.Target("mediapipe"),
     ...     verbose=0,
     ... )
     >>> moods = MediaPipeModel("moods.tflite")
@@ -72,7 +72,7 @@ class MediaPipeModel:
             not has_tf_text(file.ops),
             "MediaPipe lacks the ops of files for tensorflow-text. Run them by "
             "`keras_compembed.export.LiteRTModel`, or export with "
-            "runtime='mediapipe'.",
+            "Target(runtime='mediapipe').",
             path=file.path,
         )
         self.labels = file.labels
@@ -90,7 +90,7 @@ class MediaPipeModel:
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"`path` must be a file that MediaPipe's {name} opens, as "
-                "`export_litert` makes with runtime='mediapipe'. "
+                "`export_litert` makes for Target(runtime='mediapipe'). "
                 f"Received: {os.fspath(path)!r}, of which it says: {error}"
             ) from error
         # MediaPipe's own clean-up fails once the process is ending.

@@ -19,14 +19,12 @@ from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.model_outputs import output_names
-from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
 
-RUNTIMES = ("litert", "tf-text", "mediapipe")
 _WAYS_OUT = (
     "Give the tokenizer a `sequence_length` and the recurrent layers "
     "unroll=True, which needs no new training; or average or convolve the "
-    "vectors, or pass runtime='tf-text'."
+    "vectors, or export for Target(runtime='tf-text')."
 )
 _TOKENIZER = b"TFText>FastSentencepieceTokenize"
 _MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
@@ -35,20 +33,12 @@ _MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
 class Runtime:
     """What a file is for: which ops it may have, and what runs it."""
 
-    def __init__(self, name, task):
-        self.name = check_choice("runtime", name, RUNTIMES)
-        tasks = (None, "classifier", "embedder")
-        self.task = check_choice("task", task, tasks)
-        self.takes_texts = name != "litert"
-        if name == "mediapipe":
-            self.task = task or "classifier"
-        require(
-            name == "mediapipe" or task is None,
-            "`task` says which object of MediaPipe opens the file, and must be "
-            "None for other runtimes.",
-            task=task,
-            runtime=name,
-        )
+    def __init__(self, target):
+        self.name = target.runtime
+        self.takes_texts = self.name != "litert"
+        self.task = target.task
+        if self.name == "mediapipe":
+            self.task = target.task or "classifier"
 
     def read_text(self, text):
         return text if self.task is None else read_text(text)
@@ -74,7 +64,8 @@ class Runtime:
                 "or does not say what it takes. Put a tokenizer of "
                 "`keras_compembed.text` in front, as in `text = "
                 "keras.Input((), dtype='string')` and `keras.Model(text, "
-                "model(tokenizer(text)))`, or pass runtime='litert'."
+                "model(tokenizer(text)))`, or export for "
+                "Target(runtime='litert')."
             )
         require(
             input_signature is None,
@@ -91,8 +82,8 @@ class Runtime:
         except ValueError as error:
             raise ValueError(
                 f"{error} Train the model with a tokenizer of "
-                "`keras_compembed.text`, or pass runtime='litert', whose file "
-                "takes ids."
+                "`keras_compembed.text`, or export for "
+                "Target(runtime='litert'), whose file takes ids."
             ) from error
 
     def add_tokenizer(self, model, split):
@@ -140,7 +131,7 @@ def _check_for_mediapipe(split):
             and tensor.shape[1] is not None,
             "`runtime='mediapipe'` needs outputs that are one vector of floats "
             "for each text. For answers to each token or the best classes "
-            "alone, pass runtime='tf-text'.",
+            "alone, export for Target(runtime='tf-text').",
             output=name,
             dtype=tensor.dtype,
             shape=tensor.shape,
@@ -160,7 +151,7 @@ def _check_for_mediapipe(split):
         "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and what "
         "MediaPipe has for BERT gives other ids for accents and capitals. "
         "Train the model with a `SentencePieceTokenizer` or a `WordTokenizer`, "
-        "or pass runtime='tf-text', which has them.",
+        "or export for Target(runtime='tf-text'), which has them.",
         tokenizer=tokenizer.name,
     )
 

@@ -141,7 +141,7 @@ def _find_reader(model):
         len(model.inputs) == 1,
         "A model that takes texts must have one input, the text. One that "
         "begins behind its tokenizer, `keras.Model` from ids, may have "
-        "several, with runtime='litert'.",
+        "several, with Target(runtime='litert').",
         inputs=[each.name for each in model.inputs],
     )
     nodes = list_readers(model.outputs, model.inputs[0])

@@ -235,8 +235,8 @@ def gathers_of_floats(model, graph, index, max_rank):
         ):
             raise RuntimeError(
                 f"A table cannot be packed: the converter reads it by {kinds}, "
-                "not by GATHER of ids and CAST. Pass `min_runtime='2.17'` to "
-                "store it in a way that needs no rewriting."
+                "not by GATHER of ids and CAST. Target(min_runtime='2.17') "
+                "stores it in a way that needs no rewriting."
             )
         graph.tensors[numbers].type = schema.TensorType.FLOAT32
         for cast in casts:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.litert.row_chunks import top_of_chunks
+from keras_compembed.utils.validation import check_version
 
 # Largest difference allowed, over the largest output of Keras. Rounding of
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
@@ -35,9 +36,8 @@ class ExportOptions:
     """Choices of `export_litert` that look-ups are written down by."""
 
     quantize: str | None = None
-    min_runtime: tuple | None = None
+    min_runtime: str | None = None
     optimize_for: str | None = None
-    fold: bool = True
     matrices: list = dataclasses.field(default_factory=list, compare=False)
     unpacked: list = dataclasses.field(default_factory=list, compare=False)
     tables: list = dataclasses.field(default_factory=list, compare=False)
@@ -50,7 +50,8 @@ class ExportOptions:
 
     def serves(self, runtime):
         """Whether the oldest runtime to serve is at least some version."""
-        return self.min_runtime is None or self.min_runtime >= runtime
+        oldest = self.min_runtime
+        return oldest is None or check_version("min_runtime", oldest) >= runtime
 
 
 class LiteRTForm:

@@ -11,6 +11,7 @@ import numpy as np
 from keras_compembed.compression import frontier as frontiers
 from keras_compembed.compression.left_tables import left_tables
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.target import Target
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import words_sharing_codes
@@ -282,11 +283,11 @@ def _file_bytes(model, frontier):
     if not isinstance(model, keras.Model):
         return None
     options = {"quantize": frontier.quantize, "verbose": 0}
-    options["min_runtime"] = frontier.min_runtime
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.tflite")
         try:
-            export_litert(model, path, **options)
+            target = Target(min_runtime=frontier.min_runtime)
+            export_litert(model, path, target=target, **options)
         except Exception:
             # Whatever a model that cannot be exported makes TensorFlow raise;
             # the page says that nothing was counted.

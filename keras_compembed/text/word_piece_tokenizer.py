@@ -25,8 +25,8 @@ class WordPieceTokenizer(Tokenizer):
     Texts are split at spaces and punctuation, and words into the longest
     pieces that the vocabulary has, from left to right; pieces that do not begin
     a word begin with `##`. It computes by tensorflow-text's
-    `FastBertNormalizer` and `FastWordpieceTokenizer`, which files with
-    `runtime="tf-text"` hold. The former's table takes some 600 KB of a file,
+    `FastBertNormalizer` and `FastWordpieceTokenizer`, which files for the
+    runtime `"tf-text"` hold. The former's table takes some 600 KB of a file,
     360 KB with `lowercase=False`, however small the vocabulary is. MediaPipe
     has neither: for it, take a `SentencePieceTokenizer` or a `WordTokenizer`.
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from compressing import check_same
 from compressing import compress
 from compressing import run
+from export_models import write
 
 import keras_compembed as kc
 
@@ -95,11 +96,7 @@ def test_copy_is_compared_and_saved(make, tmp_path):
 
 
 def test_file_of_a_model_that_wraps_one(tmp_path):
-    export = kc.export.export_litert(
-        compress(within_a_model()),
-        tmp_path / "small.tflite",
-        verbose=0,
-    )
+    export = write(compress(within_a_model()), tmp_path / "small.tflite")
     assert export.max_error < 1e-6 and export.held_layers == ("words",)
 
 
@@ -141,9 +138,7 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     methods = [kc.methods.Rounded(2), kc.methods.Rounded(8)]
     search = kc.compression.BudgetSearch(methods, **file)
     small = within(28_000, trained, search)
-    export = kc.export.export_litert(
-        small, tmp_path / "small.tflite", verbose=0, **file
-    )
+    export = write(small, tmp_path / "small.tflite", **file)
     assert export.text_bytes > 10_000
     assert export.file_bytes <= 28_000
     assert export.file_bytes == search.frontier.chosen.file_bytes
@@ -160,12 +155,11 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
         [kc.methods.Rounded(2)], runtime="mediapipe"
     )
     small = within(60_000, model, search)
-    export = kc.export.export_litert(
+    export = write(
         small,
         tmp_path / "small.tflite",
         runtime="mediapipe",
         labels=[str(number) for number in range(300)],
-        verbose=0,
     )
     # Labels and metadata; vectors of the classes have 19,200 bytes.
     more = export.file_bytes - search.frontier.chosen.file_bytes

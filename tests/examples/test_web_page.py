@@ -6,6 +6,7 @@ import re
 import threading
 import urllib.request
 
+import export_models
 import keras
 import pytest
 from text_pages import make_model
@@ -38,9 +39,9 @@ def files(tmp_path_factory):
     ):
         path = folder / f"{name}.tflite"
         options["runtime"] = "mediapipe"
-        kc.export.export_litert(made, path, verbose=0, **options)
+        export_models.write(made, path, **options)
     ids = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    kc.export.export_litert(ids, folder / "ids.tflite", verbose=0)
+    export_models.write(ids, folder / "ids.tflite")
     write_package(folder / "package")
     return folder
 

@@ -158,10 +158,15 @@ def test_codebooks_alone_become_int8(path):
         code_embedding(3, 16, 64, composition="lstm"),
         anchor_embedding(90, 64),
     ]
-    model = towers(*([layer, keras.layers.Dense(50)] for layer in layers))
-    made = export(
-        model, path, quantize="int8_codebooks", optimize_for="size", fold=False
+    # Behind another layer, nothing is folded.
+    model = towers(
+        *(
+            [each, keras.layers.ReLU(), keras.layers.Dense(50)]
+            for each in layers
+        )
     )
+    options = {"quantize": "int8_codebooks", "optimize_for": "size"}
+    made = export(model, path, **options)
     assert 1e-4 < made.max_row_error < 0.02
     floats = [shape for kind, shape, _ in read_tensors(path) if "FLOAT" in kind]
     # Kernels of the layers behind keep every digit; anchors are their own.

@@ -85,20 +85,22 @@ def test_bad_arguments(tmp_path):
     model, path = mean_model(), tmp_path / "model.tflite"
     for received in ("new", 2.17, "2"):
         with refused("min_runtime", received):
-            export_litert(model, path, min_runtime=received)
+            write(model, path, min_runtime=received)
     for name, received in {
         "quantize": "int4",
         "optimize_for": "speed",
         "tolerance": 0,
-        "fold": 2,
+        "max_bytes": 1_000,
         "runtime": "flex",
         # Older than what the ops need.
         "min_runtime": "1.2",
     }.items():
         with refused(name, received):
-            export_litert(model, path, **{name: received})
+            write(model, path, **{name: received})
     with refused("metadata", "x"):
-        export_litert(model, path, metadata={"name": "x"})
+        write(model, path, metadata={"name": "x"})
+    with refused("target", "mediapipe"):
+        export_litert(model, path, target="mediapipe")
     with refused("path", "model.keras"):
         export_litert(model, tmp_path / "model.keras")
     with refused("model", "CodeEmbedding"):

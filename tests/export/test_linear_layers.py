@@ -220,7 +220,6 @@ def test_folded_convolution(length, path):
         (34, {"optimize_for": "size"}, True),
         (35, {"optimize_for": "memory"}, False),
         (34, {"quantize": "int8_codebooks"}, True),
-        (8, {"fold": False}, False),
     ],
 )
 def test_layers_are_folded_where_that_pays(units, options, is_folded, path):

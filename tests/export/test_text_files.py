@@ -1,6 +1,5 @@
 """Files for texts: what runs them, and what they hold beside the graph."""
 
-import functools
 import sys
 import zipfile
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.export import LiteRTModel
@@ -23,7 +23,6 @@ WORDS = ["the", "cat", "sat", "mat", "été"]
 LABELS = ["calm", "glad", "sad"]
 TEXTS = ["The cat sat.", "", "a mat, the mat", "été \U0001f600 \u65e5\u672c"]
 RUNTIMES = "litert", "tf-text", "mediapipe"
-export_litert = functools.partial(kc.export.export_litert, verbose=0)
 
 
 def word_tokenizer(**kwargs):
@@ -71,7 +70,7 @@ def files(model, tmp_path_factory):
         license="Apache-2.0",
     )
     return {
-        runtime: export_litert(
+        runtime: write(
             model,
             folder / f"{runtime}.tflite",
             runtime=runtime,
@@ -203,7 +202,7 @@ def test_several_outputs_have_labels_of_their_own(path):
         },
     )
     labels = {"mood": LABELS, "stars": ["few", "many"]}
-    made = export_litert(model, path, runtime="mediapipe", labels=labels)
+    made = write(model, path, runtime="mediapipe", labels=labels)
     answer = MediaPipeModel(path)("the cat")
     expected = model(tf.constant([["the cat"]]))
     assert list(made.labels) == list(answer) == ["mood", "stars"]
@@ -254,7 +253,7 @@ def with_a_subclass():
 )
 def test_models_of_all_kinds(make, path):
     model = make()
-    made = export_litert(model, path, runtime="mediapipe", labels=LABELS)
+    made = write(model, path, runtime="mediapipe", labels=LABELS)
     assert made.max_error < 1e-5
     answer = MediaPipeModel(path)("the cat")
     expected = model(tf.constant([["the cat"]]))
@@ -263,7 +262,7 @@ def test_models_of_all_kinds(make, path):
 
 def test_ids_of_a_vectorization_are_int32_in_a_file(path):
     model = text_model(vectorization())
-    export_litert(model, path, sample_inputs=["the cat", "mat"])
+    write(model, path, sample_inputs=["the cat", "mat"])
     file = inspect_litert(path)
     assert file.inputs[0].dtype == "int32" and "CAST" not in file.ops
     got = LiteRTModel(path)(model.layers[0](["the cat"]))
@@ -274,23 +273,22 @@ def test_ids_of_a_vectorization_are_int32_in_a_file(path):
 def test_warnings(path):
     model = text_model()
     model.layers[-1].activation = keras.activations.linear
-    export = functools.partial(export_litert, overwrite=True)
     with pytest.warns(UserWarning, match="below 0.*'output_0'"):
-        export(model, path, runtime="mediapipe", labels=LABELS)
+        write(model, path, runtime="mediapipe", labels=LABELS)
     lines = keras.layers.TextVectorization(vocabulary=["a\nb"], split=None)
     with pytest.warns(UserWarning, match="vocabulary"):
-        made = export(text_model(lines), path)
+        made = write(text_model(lines), path)
     assert made.text_bytes == 0 and not zipfile.is_zipfile(path)
     masked = keras.layers.Embedding(7, 4, mask_zero=True)
     model = text_model(vectorization(), embedding=masked)
     with pytest.warns(UserWarning, match="NaN for 2 of .* such as ''"):
-        export(model, path, runtime="tf-text")
+        write(model, path, runtime="tf-text")
     # What the message says.
     remedied = text_model(None, *model.layers[2:-1], embedding=masked)
-    export(remedied, path, runtime="tf-text")
+    write(remedied, path, runtime="tf-text")
     masked.embeddings.assign(masked.embeddings * np.nan)
     with pytest.warns(UserWarning, match="NaN for all"):
-        export(model, path, runtime="tf-text")
+        write(model, path, runtime="tf-text")
 
 
 @pytest.mark.parametrize(
@@ -304,7 +302,7 @@ def test_extras_are_named(module, extra, runtime, path, monkeypatch):
     model = text_model(vectorization())
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"\[{extra}\]"):
-        export_litert(model, path, runtime=runtime, labels=LABELS)
+        write(model, path, runtime=runtime, labels=LABELS)
 
 
 def test_vectors_for_the_embedder(path):
@@ -312,8 +310,8 @@ def test_vectors_for_the_embedder(path):
     model(tf.constant(["the"]))
     options = {"runtime": "mediapipe", "task": "embedder"}
     with refused("labels"):
-        export_litert(model, path, labels=["a"], **options)
-    export_litert(model, path, **options)
+        write(model, path, labels=["a"], **options)
+    write(model, path, **options)
     with MediaPipeModel(path) as run:
         got = run.predict(TEXTS)
     np.testing.assert_allclose(got, of_texts(model), atol=1e-6)
@@ -329,30 +327,30 @@ def test_classes_of_a_layer_of_classes(path):
         )
         for size in (3, 2001)
     )
-    options = {"runtime": "mediapipe", "overwrite": True}
-    made = export_litert(model, path, labels=LABELS, **options)
+    options = {"runtime": "mediapipe"}
+    made = write(model, path, labels=LABELS, **options)
     assert made.labels == {"probabilities": tuple(LABELS)}
     predictor = kc.top_k_model(model, None)
     expected = [predictor(tf.constant([x]))["probabilities"] for x in TEXTS]
     with MediaPipeModel(path) as run:
         got = run.predict(TEXTS)
     np.testing.assert_allclose(got, np.concatenate(expected), atol=1e-6)
-    made = export_litert(model, path, task="embedder", **options)
+    made = write(model, path, task="embedder", **options)
     assert list(made.answers.values()) == ["features, not classes"]
     with MediaPipeModel(path) as run:
         got = run.predict(TEXTS)
     np.testing.assert_allclose(got, of_texts(model), atol=1e-6)
     with pytest.raises(ValueError, match="output='ids', dtype='int32'"):
-        export_litert(many, path, labels=LABELS, **options)
+        write(many, path, labels=LABELS, **options)
 
 
 def test_labels_of_models_that_take_numbers(path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    plain = export_litert(model, path)
+    plain = write(model, path)
     assert plain.labels == {} and not zipfile.is_zipfile(path)
     contents = []
     for _ in range(2):
-        made = export_litert(model, path, labels=("no", "yes"), overwrite=True)
+        made = write(model, path, labels=("no", "yes"))
         contents.append(path.read_bytes())
     assert inspect_litert(path).labels == {"output_0": ("no", "yes")}
     assert made.text_bytes == 0 and zipfile.is_zipfile(path)
@@ -387,7 +385,7 @@ def test_labels_of_models_that_take_numbers(path):
 def test_what_is_refused(options, message, model, path):
     options = {"runtime": "mediapipe", "labels": LABELS, **options}
     with pytest.raises(ValueError, match=message):
-        export_litert(model, path, **options)
+        write(model, path, **options)
     assert not list(path.parent.iterdir())
 
 
@@ -448,7 +446,7 @@ def test_models_that_are_refused(kind, path):
     make, runtime, message = REFUSED[kind]
     labels = LABELS if runtime == "mediapipe" else None
     with pytest.raises(ValueError, match=message):
-        export_litert(make(), path, runtime=runtime, labels=labels)
+        write(make(), path, runtime=runtime, labels=labels)
     assert not list(path.parent.iterdir())
 
 
@@ -464,5 +462,5 @@ def test_a_wrong_tokenizer_is_caught(path, meanwhile):
     model = text_model(words)
     meanwhile(lambda: words.set_vocabulary(WORDS[::-1]))
     with pytest.raises(RuntimeError, match="what Keras gives"):
-        export_litert(model, path, runtime="tf-text")
+        write(model, path, runtime="tf-text")
     assert not list(path.parent.iterdir())

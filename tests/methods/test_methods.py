@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from errors import refused
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.methods import Anchors
@@ -58,7 +59,7 @@ def test_fitted_layers(method, quantize, tmp_path):
         keras.ops.convert_to_numpy(fitted.embeddings),
     )
     path = tmp_path / "model.tflite"
-    kc.export.export_litert(small, path, quantize=quantize, verbose=0)
+    write(small, path, quantize=quantize)
     sizes = kc.export.inspect_litert(path).constant_bytes
     wanted = method.litert_bytes(400, 12, quantize)
     # Constants of ops, and floats too few to be worth eight bits.
@@ -79,15 +80,8 @@ def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
         inputs = keras.Input((5,), dtype="int32")
         model = keras.Model(inputs, layer(inputs))
         path = tmp_path / "model.tflite"
-        made = kc.export.export_litert(
-            # Of ids that share rows alone, the largest output is small.
-            model,
-            path,
-            quantize=quantize,
-            tolerance=1.0,
-            overwrite=True,
-            verbose=0,
-        )
+        # Of ids that share rows alone, the largest output is small.
+        made = write(model, path, quantize=quantize, tolerance=1.0)
         wanted = method.litert_bytes(ids, 16, quantize)
         found = kc.export.inspect_litert(path).constant_bytes
         assert abs(found - wanted) < 500

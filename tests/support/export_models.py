@@ -1,5 +1,6 @@
 """Small models and look-ups of what is in a file, for the tests of export."""
 
+import dataclasses
 import tempfile
 
 import keras
@@ -62,8 +63,14 @@ def random_ids(*shape, high=ROWS):
 
 
 def write(model, path, **options):
-    """Same as `export_litert`, in silence, whatever there was at a path."""
+    """Same as `export_litert`, in silence, whatever there was at a path.
+
+    Options may be fields of a `Target`.
+    """
     options = {"verbose": 0, "overwrite": True, **options}
+    fields = {field.name for field in dataclasses.fields(kc.export.Target)}
+    target = {name: options.pop(name) for name in fields & set(options)}
+    options["target"] = kc.export.Target(**target)
     return kc.export.export_litert(model, path, **options)
 
 

@@ -23,6 +23,7 @@ import zipfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import export_models
 import keras
 import layer_cases
 import numpy as np
@@ -130,7 +131,7 @@ def write_litert(name, model, inputs, **options):
     """Writes a model and its file, with options of `export_litert`."""
     path = FOLDER / "litert" / f"{name}.tflite"
     save(model, path.with_suffix(".keras"))
-    kc.export.export_litert(model, path, verbose=0, **options)
+    export_models.write(model, path, **options)
     np.savez_compressed(
         path.with_suffix(".npz"),
         inputs=inputs,

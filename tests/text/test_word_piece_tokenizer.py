@@ -7,8 +7,8 @@ import keras
 import pytest
 import tensorflow as tf
 from errors import refused
+from export_models import write
 
-import keras_compembed as kc
 from keras_compembed.text import WordPieceTokenizer
 
 pytest.importorskip("tensorflow_text")
@@ -113,9 +113,7 @@ def test_in_a_file(tmp_path):
     )
     model.save(tmp_path / "m.keras")
     model = keras.saving.load_model(tmp_path / "m.keras")
-    export = kc.export.export_litert(
-        model, tmp_path / "m.tflite", runtime="tf-text", verbose=0
-    )
+    export = write(model, tmp_path / "m.tflite", runtime="tf-text")
     assert export.max_error < 1e-5
     assert export.text_bytes > tokenizer.count_bytes()
 
