@@ -21,14 +21,19 @@ class FileInput:
         # Not the first axis, which `predict` cuts.
         for size, wanted in zip(array.shape[1:], self.shape[1:], strict=True):
             if wanted not in (None, size):
-                raise self._error("have", _shape(self.shape), _shape(array))
+                raise self._misfit(array)
         if 0 in array.shape:
-            raise self._error("have", "no empty axis", _shape(array))
+            raise self._error("have", "no empty axis", f"shape {array.shape}")
         return array
 
     def check_batch(self, array):
         if self.batch not in (None, len(array) if array.ndim else None):
-            raise self._error("have", _shape(self.shape), _shape(array))
+            raise self._misfit(array)
+
+    def _misfit(self, array):
+        return self._error(
+            "have", f"shape {self.shape}", f"shape {array.shape}"
+        )
 
     def _error(self, verb, wanted, received):
         return ValueError(
@@ -100,7 +105,7 @@ class FileInput:
         if rank and array.ndim == rank - 1 and self.shape[-1] == 1:
             return array[..., None]
         if array.ndim != rank:
-            raise self._error("have", _shape(self.shape), _shape(array))
+            raise self._misfit(array)
         return array
 
 
@@ -110,7 +115,3 @@ _NUMBERS = {
     *("int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64"),
 }
-
-
-def _shape(array):
-    return f"shape {getattr(array, 'shape', array)}"

@@ -94,8 +94,7 @@ def _read(path, content):
                     _shape(tensor),
                     size,
                 )
-    metadata = {}
-    file_metadata, files = FileMetadata(), []
+    metadata, file_metadata, files, labels = {}, FileMetadata(), [], {}
     for entry in model.metadata or ():
         buffer = model.buffers[entry.buffer]
         place, size = _place(buffer, content)
@@ -104,7 +103,6 @@ def _read(path, content):
         if entry.name == ENTRY and buffer.data is not None:
             file_metadata, files = read_metadata(bytes(buffer.data))
     signatures = tuple(_signatures(model))
-    labels = {}
     if zipfile.is_zipfile(path):
         # Labels and the like are a zip file behind the graph.
         with zipfile.ZipFile(path) as archive:
@@ -126,13 +124,11 @@ def _read(path, content):
 
 def _read_labels(archive, outputs, files):
     """Dict from names of outputs to labels, where they have a file of them."""
-    names = set(archive.namelist())
-    labels = {}
+    names, kinds, labels = archive.namelist(), (AXIS_LABELS, VALUE_LABELS), {}
     for tensor, found in zip(outputs, files, strict=False):
         for name, kind in found:
             # The first is that of names, others translate them.
-            is_label = kind in (AXIS_LABELS, VALUE_LABELS)
-            if is_label and name in names and tensor.name not in labels:
+            if kind in kinds and name in names and tensor.name not in labels:
                 lines = archive.read(name).decode(errors="replace")
                 lines = lines.replace("\r\n", "\n").removesuffix("\n")
                 labels[tensor.name] = tuple(lines.split("\n"))
@@ -173,12 +169,11 @@ def _ends(graph, signature, side):
     return tuple(_tensor(graph.tensors[index], name) for index, name in ends)
 
 
-def _tensor(tensor, name=None):
+def _tensor(tensor, name):
     quantization = tensor.quantization
     scale = zero_point = None
     if quantization is not None and quantization.scale is not None:
-        scale = float(quantization.scale[0])
-        zero_point = 0
+        scale, zero_point = float(quantization.scale[0]), 0
         if quantization.zeroPoint is not None:
             zero_point = int(quantization.zeroPoint[0])
     return LiteRTTensor(
@@ -191,12 +186,10 @@ def _tensor(tensor, name=None):
 
 
 def _shape(tensor):
-    shape = tensor.shape
-    if tensor.shapeSignature is not None:
-        shape = tensor.shapeSignature
-    if shape is None:
-        return ()
-    return tuple(None if size < 0 else int(size) for size in shape)
+    shape = tensor.shapeSignature
+    shape = tensor.shape if shape is None else shape
+    sizes = () if shape is None else shape
+    return tuple(None if size < 0 else int(size) for size in sizes)
 
 
 def _text(name):

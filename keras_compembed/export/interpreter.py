@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import os
 import threading
 import warnings
 
@@ -20,14 +19,7 @@ from keras_compembed.utils.validation import require
 _TENSORFLOW = "tensorflow.lite.python.interpreter"
 
 
-def _load_interpreter():
-    try:
-        return importlib.import_module("ai_edge_litert.interpreter")
-    except ImportError:
-        return importlib.import_module(_TENSORFLOW)
-
-
-def _interpreter(module, file, **kwargs):
+def _interpreter(module, file, num_threads):
     require(
         MEDIAPIPE_TOKENIZER not in file.ops,
         "A LiteRT interpreter has no op for the tokenizer of files that were "
@@ -36,6 +28,10 @@ def _interpreter(module, file, **kwargs):
         "Target(runtime='tf-text').",
         path=file.path,
     )
+    try:
+        module = importlib.import_module(module)
+    except ImportError:
+        module = importlib.import_module(_TENSORFLOW)
     make = module.Interpreter
     if has_tf_text(file.ops):
         registrar = import_extra(
@@ -48,7 +44,7 @@ def _interpreter(module, file, **kwargs):
     with warnings.catch_warnings():
         # That of TensorFlow works, and asks for the package that is not there.
         warnings.simplefilter("ignore")
-        return make(**kwargs)
+        return make(model_path=file.path, num_threads=num_threads)
 
 
 class LiteRTModel:
@@ -84,23 +80,21 @@ class LiteRTModel:
             `signature` is none of its signatures.
     """
 
-    _load_interpreter = staticmethod(_load_interpreter)
+    _module = "ai_edge_litert.interpreter"
 
     def __init__(self, path, num_threads=1, signature=None):
         num_threads = check_positive_int("num_threads", num_threads)
         file = inspect_litert(path)
         found = {each.name: each for each in file.signatures}
-        path = os.fspath(path)
-        require(None not in found, "The file must have a signature.", path=path)
+        require(
+            None not in found,
+            "The file must have a signature.",
+            path=file.path,
+        )
         if signature is None and len(found) == 1:
             (signature,) = found
         check_choice("signature", signature, found)
-        interpreter = _interpreter(
-            self._load_interpreter(),
-            file,
-            model_path=path,
-            num_threads=num_threads,
-        )
+        interpreter = _interpreter(self._module, file, num_threads)
         self._runner = interpreter.get_signature_runner(signature)
         self._lock = threading.Lock()
         self._complaints = ""
@@ -167,13 +161,9 @@ class LiteRTModel:
                     rows=len(places),
                     shape=array.shape,
                 )
-            parts.append({x: y[:number] for x, y in outputs.items()})
-        return self._answer(
-            {
-                name: np.concatenate([part[name] for part in parts])
-                for name in self.output_names
-            }
-        )
+            parts.append([array[:number] for array in outputs.values()])
+        joined = map(np.concatenate, zip(*parts, strict=True))
+        return self._answer(dict(zip(self.output_names, joined, strict=True)))
 
     def _fit(self, inputs):
         names = self.input_names
@@ -221,6 +211,4 @@ class LiteRTModel:
 class TensorFlowModel(LiteRTModel):
     """A LiteRT file as TensorFlow's own interpreter runs it."""
 
-    _load_interpreter = staticmethod(
-        functools.partial(importlib.import_module, _TENSORFLOW)
-    )
+    _module = _TENSORFLOW

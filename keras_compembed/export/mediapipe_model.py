@@ -12,12 +12,6 @@ from keras_compembed.export.litert_file import has_tf_text
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.validation import require
 
-# Classes of MediaPipe Tasks, and their methods.
-_OBJECTS = {
-    "classifier": ("TextClassifier", "classify"),
-    "embedder": ("TextEmbedder", "embed"),
-}
-
 
 class MediaPipeModel:
     """A file for MediaPipe as a function on texts.
@@ -79,7 +73,7 @@ class MediaPipeModel:
         self.output_names = [tensor.name for tensor in file.outputs]
         if task is None:
             task = "classifier" if self.labels else "embedder"
-        name, method = _OBJECTS[task]
+        name, method, self._read = _OBJECTS[task]
         tasks = import_extra("mediapipe.tasks.python", "mediapipe")
         texts = import_extra("mediapipe.tasks.python.text", "mediapipe")
         options = getattr(texts, f"{name}Options")(
@@ -96,7 +90,6 @@ class MediaPipeModel:
         # MediaPipe's own clean-up fails once the process is ending.
         self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
-        self._read = {"classifier": _scores, "embedder": _vectors}[task]
 
     def __call__(self, text):
         """What MediaPipe answers for one text."""
@@ -184,3 +177,10 @@ def _vectors(answer):
         np.asarray(each.embedding, "float32").reshape(-1)
         for each in answer.embeddings
     ]
+
+
+# Classes of MediaPipe Tasks, their methods, and what reads the answers.
+_OBJECTS = {
+    "classifier": ("TextClassifier", "classify", _scores),
+    "embedder": ("TextEmbedder", "embed", _vectors),
+}

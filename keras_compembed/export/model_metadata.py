@@ -44,15 +44,9 @@ AttachedFile = collections.namedtuple(
 
 def add_metadata(model, file_metadata, inputs, outputs):
     """Notes in a model what it is and what its ends mean, in place."""
-    kinds = {
-        file.kind
-        for files in (*inputs.values(), *outputs.values())
-        for file in files
-    }
+    kinds = {file.kind for files in inputs.values() for file in files}
     general = {
-        place: getattr(file_metadata, name)
-        for name, place in _GENERAL.items()
-        if getattr(file_metadata, name) is not None
+        place: getattr(file_metadata, name) for name, place in _GENERAL.items()
     }
     builder = flatbuffers.Builder(1024)
     root = _write(
@@ -60,10 +54,7 @@ def add_metadata(model, file_metadata, inputs, outputs):
         {
             **general,
             _SUBGRAPHS: [
-                {
-                    _INPUTS: _tensors(inputs),
-                    _OUTPUTS: _tensors(outputs),
-                }
+                {_INPUTS: _tensors(inputs), _OUTPUTS: _tensors(outputs)}
             ],
             _MIN_PARSER: _WITH_VOCABULARY if VOCABULARY in kinds else _FIRST,
         },
@@ -92,7 +83,9 @@ def _tensors(ends):
 def _write(builder, fields):
     """Place of a table whose fields are strings, small numbers or tables."""
     fields = {
-        slot: value for slot, value in fields.items() if value not in (0, [])
+        slot: value
+        for slot, value in fields.items()
+        if value not in (None, 0, [])
     }
     places = {}
     for slot, value in fields.items():

@@ -3,7 +3,6 @@
 import warnings
 
 import keras
-import numpy as np
 
 from keras_compembed.export.check import check_nan
 from keras_compembed.export.interpreter import LiteRTModel
@@ -13,6 +12,7 @@ from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.litert.flatbuffer import get_min_runtime
+from keras_compembed.litert.flatbuffer import move_tensors
 from keras_compembed.litert.flatbuffer import raise_min_runtime
 from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
@@ -177,18 +177,11 @@ def _graft(front, back):
     target.tensors += graph.tensors
     for op in graph.operators:
         op.opcodeIndex += codes
-        op.inputs = _moved(op.inputs, places)
-        op.outputs = _moved(op.outputs, places)
-        if op.intermediates is not None:
-            op.intermediates = _moved(op.intermediates, places)
+    move_tensors([graph, *graph.operators], places)
     target.operators = graph.operators + target.operators
-    target.inputs = _moved(graph.inputs, places)
+    target.inputs = graph.inputs
     (front_signature,), (signature,) = front.signatureDefs, back.signatureDefs
     signature.inputs = front_signature.inputs
     for entry in signature.inputs:
         entry.tensorIndex = places[entry.tensorIndex]
     raise_min_runtime(back, get_min_runtime(front))
-
-
-def _moved(indices, places):
-    return np.array([places[int(index)] for index in indices], dtype="int32")

@@ -378,26 +378,33 @@ def drop_unused(model):
 
 
 def _drop_unused_tensors(model, graph):
-    lists = [(graph, "inputs"), (graph, "outputs")]
-    for operator in graph.operators:
-        lists += [(operator, "inputs"), (operator, "outputs")]
-        if operator.intermediates is not None:
-            lists.append((operator, "intermediates"))
-    entries = _named_tensors(model, graph)
-    used = {
-        int(index) for owner, name in lists for index in getattr(owner, name)
-    }
+    owners, entries = [graph, *graph.operators], _named_tensors(model, graph)
+    used = {int(x) for _, _, each in _lists(owners) for x in each} - {-1}
     used.update(entry.tensorIndex for entry in entries)
-    used.discard(-1)
     places = {old: new for new, old in enumerate(sorted(used))}
     graph.tensors = [graph.tensors[index] for index in places]
     places[-1] = -1
-    for owner, name in lists:
-        indices = [places[int(index)] for index in getattr(owner, name)]
-        setattr(owner, name, np.array(indices, "int32"))
+    move_tensors(owners, places)
     for entry in entries:
         entry.tensorIndex = places[entry.tensorIndex]
     return places
+
+
+def move_tensors(owners, places):
+    """Makes subgraphs and ops name tensors by their new places."""
+    for owner, side, indices in _lists(owners):
+        moved = [places[int(index)] for index in indices]
+        setattr(owner, side, np.array(moved, "int32"))
+
+
+def _lists(owners):
+    """Lists of tensors of subgraphs and ops, with what they are of."""
+    return [
+        (owner, side, indices)
+        for owner in owners
+        for side in ("inputs", "outputs", "intermediates")
+        if (indices := getattr(owner, side, None)) is not None
+    ]
 
 
 def _refuse_unpacked(model, table, known):
