@@ -94,53 +94,49 @@ def _check_labels(labels, sizes):
             labels=type(labels),
         )
         labels = dict.fromkeys(sizes, labels)
-    unknown = [name for name in labels if name not in sizes]
     require(
-        not unknown,
+        labels.keys() <= sizes.keys(),
         f"`labels` must name outputs of the model, {list(sizes)}.",
-        labels=unknown,
+        labels=list(labels),
     )
     return {
-        name: _check_list(labels[name], name, sizes[name])
-        for name in sizes
+        name: _check_list(labels[name], name, size)
+        for name, size in sizes.items()
         if name in labels
     }
 
 
 def _check_list(labels, output, size):
-    # Sets have no order.
-    if isinstance(labels, (str, bytes, set, frozenset)) or not hasattr(
-        labels, "__iter__"
-    ):
-        raise ValueError(
-            "`labels` must be a list of strings. Received: an object of type "
-            f"{type(labels).__name__} for the output {output!r}."
-        )
-    labels, places = list(labels), {}
+    require(
+        # Sets have no order.
+        not isinstance(labels, (str, bytes, set, frozenset))
+        and hasattr(labels, "__iter__"),
+        "`labels` must be a list of strings.",
+        labels=type(labels),
+        output=output,
+    )
+    labels, known = list(labels), set()
     for place, label in enumerate(labels):
-        rule = None
+        rule = "differ from each other"
         if not isinstance(label, str) or not label.strip():
             rule = "be strings that are not empty"
-        elif any(character in label for character in "\n\r\0"):
+        elif set(label) & set("\n\r\0"):
             rule = "hold no line ends: they are lines of a file in the model"
-        elif places.setdefault(label, place) != place:
-            rule = "differ from each other"
-        if rule is not None:
-            raise ValueError(
-                f"`labels` must {rule}. Received: {label!r} at place {place}."
-            )
+        elif label not in known:
+            rule = None
+        require(not rule, f"`labels` must {rule}.", label=label, place=place)
         check_text("labels", label)
-    if len(labels) != size:
-        advice = ""
-        if size == 1:
-            advice = (
-                " One number is the probability of one class: pass its name, "
-                "e.g. labels=['spam'], or give the model an output for each "
-                "class."
-            )
-        raise ValueError(
-            "`labels` must name each class of an output once, in the order of "
-            f"its numbers. Received: {len(labels)} labels for the {size} "
-            f"classes of the output {output!r}.{advice}"
+        known.add(label)
+    advice = ""
+    if size == 1:
+        advice = (
+            " One number is the probability of one class: pass its name, e.g. "
+            "labels=['spam'], or give the model an output for each class."
         )
+    require(
+        len(labels) == size,
+        f"`labels` must name each of the {size} classes of the output "
+        f"{output!r} once, in the order of its numbers.{advice}",
+        number=len(labels),
+    )
     return tuple(str(label) for label in labels)

@@ -91,24 +91,23 @@ class LiteRTFile:
         }
 
     def __str__(self):
-        runtime = f"runtime {self.min_runtime or 'unknown'}"
+        runtime = "runtime unknown"
         if self.min_runtime is not None:
-            runtime += " or newer"
+            runtime = f"runtime {self.min_runtime} or newer"
         heading = f"{self.path}: {self.file_bytes:,} bytes, {runtime}"
         return f"{heading}\n{self.describe()}"
 
     def describe(self, max_parts=_MAX_PARTS):
         """Inputs, outputs, ops and the largest parts as text."""
+        return "\n".join([*self._ends(), *self._parts(max_parts)])
+
+    def _ends(self):
         about = [
             (name, " ".join(text.split()))
             for name, text in vars(self.file_metadata).items()
             if text is not None
         ]
-        lines = ["About:", *_aligned(about)] if about else []
-        lines += [*self._signatures(), *self._parts(max_parts)]
-        return "\n".join(lines)
-
-    def _signatures(self):
+        yield from ["About:", *_aligned(about)] if about else []
         for signature in self.signatures:
             several = len(self.signatures) > 1
             ending = f" of {signature.name}" if several else ""
@@ -138,15 +137,14 @@ class LiteRTFile:
             (name if number == 1 else f"{number} {name}").replace(" ", "\xa0")
             for name, number in kinds
         ]
-        lines = textwrap.wrap(
+        yield textwrap.fill(
             ", ".join(words) or "none",
             _WIDTH,
             initial_indent="  ",
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
-        )
-        yield from (line.replace("\xa0", " ") for line in lines)
+        ).replace("\xa0", " ")
         custom = {name for name in self.ops if name.startswith("CUSTOM ")}
         if custom:
             yield f"  {_explain(custom)}"
