@@ -4,11 +4,11 @@ import functools
 
 import keras
 
-from keras_compembed.compression.layer_places import KEPT_LAYERS
-from keras_compembed.compression.layer_places import describe_place
-from keras_compembed.compression.layer_places import exchange_layers
-from keras_compembed.compression.layer_places import layer_at
 from keras_compembed.compression.made_again import made_again
+from keras_compembed.exchange.exchange_layers import KEPT_LAYERS
+from keras_compembed.exchange.exchange_layers import describe_place
+from keras_compembed.exchange.exchange_layers import exchange_layers
+from keras_compembed.exchange.exchange_layers import layer_at
 
 _KEY = "exchanged_layers"
 

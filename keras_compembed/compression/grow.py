@@ -6,9 +6,9 @@ import numpy as np
 from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.compression.exchanged_layers import own_class
-from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_with
+from keras_compembed.exchange.held_objects import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.noises.noise import UniformNoise
 from keras_compembed.noises.unigram_noise import UnigramNoise

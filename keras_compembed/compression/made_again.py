@@ -6,7 +6,7 @@ import warnings
 
 import keras
 
-from keras_compembed.compression.held_objects import custom_objects
+from keras_compembed.exchange.held_objects import custom_objects
 
 
 def made_again(layer):

@@ -9,12 +9,12 @@ import warnings
 import keras
 
 from keras_compembed.compression.exchanged_layers import remember_exchanges
-from keras_compembed.compression.held_objects import held_objects
-from keras_compembed.compression.layer_places import describe_place
-from keras_compembed.compression.layer_places import exchange_layers
-from keras_compembed.compression.layer_places import layer_at
-from keras_compembed.compression.layer_places import layer_places
 from keras_compembed.compression.made_again import made_again
+from keras_compembed.exchange.exchange_layers import describe_place
+from keras_compembed.exchange.exchange_layers import exchange_layers
+from keras_compembed.exchange.exchange_layers import layer_at
+from keras_compembed.exchange.exchange_layers import layer_places
+from keras_compembed.exchange.held_objects import held_objects
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import on_one_line

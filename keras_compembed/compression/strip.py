@@ -3,8 +3,8 @@
 import keras
 
 from keras_compembed.compression.compile_copy import compile_like
-from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.exchange.held_objects import custom_objects
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores import KINDS
 from keras_compembed.utils.layer_names import named_layers

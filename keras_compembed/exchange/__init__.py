@@ -1,0 +1,1 @@
+"""Copies of models with other layers in them."""
