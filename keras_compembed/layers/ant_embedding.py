@@ -145,6 +145,7 @@ class ANTEmbedding(LookupLayer):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         shape = input_dim, output_dim, num_anchors
         store = Anchors(*shape, anchors, transform, l1, relations, mask_zero)
+        store.storage.compute_dtype = self.compute_dtype
         self._set_store(store, ANTEmbedding)
 
     @classmethod
@@ -229,13 +230,6 @@ class ANTEmbedding(LookupLayer):
 
     def _attribute_of_weight(self, name):
         return _WEIGHTS.get(name, f"_{name}_of_rows")
-
-    def _trackable_children(self, *args, **kwargs):
-        children = super()._trackable_children(*args, **kwargs)
-        # No weight, but what TensorFlow saves has to hold it.
-        if self.storage.loss_scale is not None:
-            children["loss_scale"] = self.storage.loss_scale.value
-        return children
 
     def _dtype_of_products(self, vectors):
         return self.compute_dtype

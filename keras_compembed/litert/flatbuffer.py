@@ -1,6 +1,7 @@
 """LiteRT files as objects: the op list, and int8 tables made int4 or int2."""
 
 import collections
+import copy
 import dataclasses
 import hashlib
 
@@ -48,14 +49,17 @@ def read_model(content):
 
 def write_model(model):
     """The bytes of an object from `read_model`."""
-    for buffer in model.buffers:
-        buffer.__class__ = _AlignedBuffer
+    model = copy.copy(model)
+    model.buffers = [_AlignedBuffer(each) for each in model.buffers]
     builder = flatbuffers.Builder(1 << 16)
     builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
     return builder.Output()
 
 
 class _AlignedBuffer(schema.BufferT):
+    def __init__(self, buffer):
+        vars(self).update(vars(buffer))
+
     def Pack(self, builder):
         data = None
         # An absent vector and an empty one mean different things: leave both.

@@ -5,6 +5,8 @@ import sys
 import keras
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_rows import on_several_devices
+
 
 def find_running_optimizer():
     """The optimizer whose `apply` is running, or None."""
@@ -21,16 +23,14 @@ def _running_optimizers(frame):
         frame = frame.f_back
 
 
-def running_loss_scale():
-    """What losses are multiplied by before gradients are taken, float32."""
-    running = [id(owner) for owner in _running_optimizers(sys._getframe(1))]
-    # Devices that step together wait in threads of their own, while others
-    # apply the gradients.
-    for frame in sys._current_frames().values():
-        for owner in _running_optimizers(frame):
-            if id(getattr(owner, "inner_optimizer", None)) in running:
-                return tf.cast(owner.dynamic_scale, "float32")
-    return tf.constant(1.0)
+def losses_are_scaled(dtype):
+    """Whether gradients are those of scaled losses, for a layer's dtype."""
+    if on_several_devices():
+        # Where threads of their own apply gradients.
+        return dtype == "float16"
+    scaling = keras.optimizers.LossScaleOptimizer
+    running = _running_optimizers(sys._getframe(1))
+    return any(isinstance(optimizer, scaling) for optimizer in running)
 
 
 class StepSize:
@@ -61,7 +61,6 @@ class StepSize:
             calls = tf.cast(optimizer.variables[0].value, "int64") + 1
             scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
-        self.loss_scale = running_loss_scale()
 
     def start_of(self, name):
         """What the numbers of one of `slots` start from."""

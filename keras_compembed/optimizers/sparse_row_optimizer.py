@@ -54,9 +54,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
     may be set on either. Gradients are clipped by them, each row once, on each
     device before devices add theirs up. Constraints of a variable are applied
-    to the whole of it, as in Keras. In `mixed_float16`, put
-    `LossScaleOptimizer` around this optimizer, as `compile` does by itself,
-    which Keras's files do not hold.
+    to the whole of it, as in Keras. A `LossScaleOptimizer` around it is
+    refused: train in `mixed_bfloat16`, or compile with
+    `auto_scale_loss=False`.
 
     Example:
 
@@ -98,8 +98,18 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     clipvalue = _of_inner("clipvalue")
     global_clipnorm = _of_inner("global_clipnorm")
     use_ema = _of_inner("use_ema")
-    loss_scale_factor = _of_inner("loss_scale_factor")
     gradient_accumulation_steps = _of_inner("gradient_accumulation_steps")
+
+    def __setattr__(self, name, value):
+        # A `LossScaleOptimizer` sets it, and Keras before there is an inner.
+        require(
+            name != "loss_scale_factor" or not hasattr(self, "inner"),
+            "Losses must not be scaled for a `SparseRowOptimizer`, by a "
+            "`LossScaleOptimizer` or by `loss_scale_factor`. Compile with "
+            "`auto_scale_loss=False`, or train in 'mixed_bfloat16'.",
+            **{name: value},
+        )
+        super().__setattr__(name, value)
 
     def apply(self, grads, trainable_variables=None):
         for setting in _UNSUPPORTED:
@@ -213,7 +223,7 @@ def _check_inner(inner):
         and not isinstance(inner, SparseRowOptimizer)
         and not isinstance(inner, refused),
         "`inner` must update each element of a variable by itself, as Adam "
-        "does, and wrap no other optimizer. `LossScaleOptimizer` goes around.",
+        "does, and wrap no other optimizer.",
         inner=type(inner).__name__,
     )
     for setting in _UNSUPPORTED:

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import share_of_device
-from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import sum_rows_over_devices
+from keras_compembed.optimizers.running_optimizer import losses_are_scaled
 from keras_compembed.transforms.fixed_rows import scatter_columns
 from keras_compembed.transforms.lazy_rows import LazyRows
 from keras_compembed.utils.validation import check_positive_int
@@ -72,31 +72,23 @@ class SparseRows(LazyRows):
         # then. Of other rows, places that were settled to 0, of which the
         # optimizer has something left.
         self._grown = self.add_variable("grown", shape, "uint8")
-        # Of the last step: gradients come times it. No weight of the layer,
-        # since it is the optimizer's.
-        self.loss_scale = keras.Variable(
-            "ones", (), dtype="float32", trainable=False, autocast=False
-        )
         self._make_clock(follows_rows=True)
 
     def read(self, ids, room):
         columns = gather_rows(self.columns, ids)
         num_anchors = self.num_anchors
-        # Read here, and not in the gradient alone: Keras exports no variables
-        # but weights and those that a look-up reads.
-        least = self.l1_value * self.loss_scale
 
         def use(effective):
             def gradient(upstream):
                 total = sum_rows_over_devices(upstream, room)
-                return share_of_device(self._grow(ids, total, least))
+                return share_of_device(self._grow(ids, total))
 
             return scatter_columns(columns, effective, num_anchors), gradient
 
         rows = read_unique_rows(self.variable, ids, room)
         return self._settling(rows, ids, use)
 
-    def _grow(self, ids, upstream, least):
+    def _grow(self, ids, upstream):
         """Gives free places new columns; returns the gradient of places."""
         columns = gather_rows(self.columns, ids)
         pending = tf.cast(gather_rows(self._pending, ids), "bool")[:, None]
@@ -112,7 +104,7 @@ class SparseRows(LazyRows):
         best, best_columns = tf.math.top_k(others, number)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.cast(least, own.dtype)
+        needed = tf.cast(self.l1_value.value, own.dtype)
         changes = (
             free
             & (rank < number)
@@ -132,8 +124,14 @@ class SparseRows(LazyRows):
         return tf.where(moves, gradient, tf.zeros_like(gradient))
 
     def after_step(self, step, amount):
+        require(
+            not losses_are_scaled(self.compute_dtype),
+            "`transform` must not be 'sparse' where a `LossScaleOptimizer` "
+            "scales losses. Pass 'lazy', compile with `auto_scale_loss=False`, "
+            "or train in 'mixed_bfloat16'.",
+            transform="sparse",
+        )
         super().after_step(step, amount)
-        write(self.loss_scale, step.loss_scale)
 
     def _step(self, ids, step, amount, clock):
         super()._step(ids, step, amount, clock)
@@ -196,8 +194,6 @@ class SparseRows(LazyRows):
         freed = grown.any(axis=1) & (self._pending.numpy() == 0)
         state["freed_rows"] = np.flatnonzero(freed).astype("int32")
         state["freed"] = grown[freed]
-        # The optimizer keeps it, but says so only after a step.
-        state["loss_scale"] = self.loss_scale.numpy()
         return state
 
     def load_state(self, state):
@@ -210,8 +206,6 @@ class SparseRows(LazyRows):
             if places in state.keys():
                 grown[state[rows]] = state[places]
         self._grown.assign(grown)
-        if "loss_scale" in state.keys():
-            self.loss_scale.assign(state["loss_scale"])
         if "places" not in state.keys():
             return
         columns = np.asarray(state["places"]).astype("int32")

@@ -22,7 +22,7 @@ class TransformRows:
 
     def __init__(self):
         self.variable = None
-        self.loss_scale = None
+        self.compute_dtype = None
         self.num_rows = self.num_anchors = None
 
     def set_shape(self, num_rows, num_anchors):

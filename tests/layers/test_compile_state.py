@@ -53,7 +53,7 @@ def lazy():
 
 def scaled():
     return keras.optimizers.LossScaleOptimizer(
-        lazy(), initial_scale=2.0**10, dynamic_growth_steps=3
+        adam(), initial_scale=2.0**10, dynamic_growth_steps=3
     )
 
 
@@ -111,9 +111,9 @@ MODELS = {
     "anchors in half precision": (
         functools.partial(
             anchors("sparse", l1=kc.transforms.L1(3e-3, negative_weight=0.1)),
-            dtype="mixed_float16",
+            dtype="mixed_bfloat16",
         ),
-        scaled,
+        lazy,
     ),
     "towers": (two_towers, lazy),
     "noise": (head_with_noise, lazy),
