@@ -3,13 +3,13 @@
 import io
 import zipfile
 
-from keras_compembed.export.file_metadata import FileMetadata
-from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.model_metadata import AXIS_LABELS
 from keras_compembed.export.model_metadata import VALUE_LABELS
 from keras_compembed.export.model_metadata import AttachedFile
 from keras_compembed.export.model_metadata import add_metadata
+from keras_compembed.export.target import FileMetadata
 from keras_compembed.litert.flatbuffer import write_model
+from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
 
 

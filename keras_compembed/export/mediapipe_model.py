@@ -6,10 +6,10 @@ import weakref
 
 import numpy as np
 
-from keras_compembed.export.file_metadata import check_text
+from keras_compembed.export.inspect_litert import has_tf_text
 from keras_compembed.export.inspect_litert import inspect_litert
-from keras_compembed.export.litert_file import has_tf_text
 from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
 
 

@@ -8,7 +8,7 @@ from flatbuffers.number_types import Int8Flags
 from flatbuffers.number_types import UOffsetTFlags
 from flatbuffers.table import Table
 
-from keras_compembed.export.file_metadata import FileMetadata
+from keras_compembed.export.target import FileMetadata
 from keras_compembed.litert.flatbuffer import add_buffer
 from keras_compembed.litert.flatbuffer import schema
 

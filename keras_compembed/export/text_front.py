@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras_compembed.export.check import num_ids_of_inputs
 from keras_compembed.export.check import run_first
 from keras_compembed.export.check import run_keras
-from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.model_metadata import UNKNOWN
 from keras_compembed.export.model_metadata import VOCABULARY
 from keras_compembed.export.model_metadata import AttachedFile
@@ -20,6 +19,7 @@ from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
 
 # Name of the input of files that take texts.

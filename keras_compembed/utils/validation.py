@@ -304,6 +304,16 @@ def check_class_counts(class_counts, num_classes):
     return np.maximum(class_counts, 0.5)
 
 
+def check_text(name, text):
+    """Raises if a string cannot be UTF-8 in a file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` must be text that UTF-8 can hold. Received: {text!r}."
+        ) from error
+
+
 def on_one_line(error):
     """The message of an error without line breaks, or the error's class."""
     return " ".join(str(error).split()) or type(error).__name__
