@@ -17,6 +17,8 @@ _MIN_RUNTIME = b"min_runtime_version"
 # it when they load the file. The runtimes that have it, by bits of a number.
 _LOOKUP_VERSION = 4
 PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
+# Version of DEQUANTIZE that reads int16; any runtime has it.
+_DEQUANTIZE_VERSION = 3
 # TensorFlow before 2.21 has no name for INT2.
 _TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
@@ -155,7 +157,8 @@ def pack_tables(model, tables):
         table = tables[place]
         if table.bits is not None:
             _pack_table(model, graph, index, table)
-        if table.unit is not None:
+        # The runtime refuses other scales.
+        if table.unit is not None and table.unit >= np.finfo("float32").tiny:
             _keep_unit(model, graph, index, table.unit)
         tensor = graph.tensors[index]
         tensor.name = table.name.encode()
@@ -265,48 +268,35 @@ def _pack_table(model, graph, index, table):
 
 
 def _keep_unit(model, graph, index, unit):
-    """Undoes that the converter rounded the unit of a table to float16."""
-    ops = list_readers(graph, index)
-    for kind in ("GATHER", "CAST"):
-        ops = [
-            reader
-            for op in ops
-            if name_op(model, op) == kind
-            for reader in list_readers(graph, op.outputs[0])
-        ]
-    for op in ops:
-        for operand in op.inputs:
-            rounded = _find_float16_scalar(model, graph, operand)
-            if rounded is None:
-                continue
-            op.inputs = np.where(
-                op.inputs == operand, _add_scalar(model, graph, unit), op.inputs
-            )
-            if not list_readers(graph, operand):
-                graph.operators.remove(rounded)
-
-
-def _add_scalar(model, graph, value):
-    tensor = schema.TensorT()
-    tensor.type = schema.TensorType.FLOAT32
-    tensor.shape = np.zeros(0, "int32")
-    tensor.name = b"scale_unit"
-    data = np.array([value], "float32").view("uint8")
-    tensor.buffer = add_buffer(model, data)
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def _find_float16_scalar(model, graph, index):
-    """The op that makes a tensor of a float16 constant number, or None."""
-    for op in graph.operators:
-        if index in op.outputs and name_op(model, op) == "DEQUANTIZE":
-            stored = graph.tensors[op.inputs[0]]
-            data = model.buffers[stored.buffer].data
-            is_half = stored.type == schema.TensorType.FLOAT16
-            if is_half and data is not None and len(data) == 2:
-                return op
-    return None
+    """Makes the unit of a table that of its tensor, as float32."""
+    chains = [
+        (gather, cast, product)
+        for gather in list_readers(graph, index)
+        for cast in list_readers(graph, gather.outputs[0])
+        for product in list_readers(graph, cast.outputs[0])
+    ]
+    for gather, cast, product in chains:
+        kinds = [name_op(model, op) for op in (gather, cast, product)]
+        if kinds != ["GATHER", "CAST", "MUL"]:
+            continue
+        source, target = gather.outputs[0], product.outputs[0]
+        (operand,) = {*product.inputs} - {*cast.outputs}
+        # The converter may have rounded it to float16, made float32 again.
+        makers = [op for op in graph.operators if operand in op.outputs]
+        stored = graph.tensors[makers[0].inputs[0] if makers else operand]
+        data = model.buffers[stored.buffer].data
+        data = b"" if data is None else bytes(data)
+        is_half = name_type(stored.type) == "float16" and len(data) == 2
+        if not is_half and data != unit.tobytes():
+            continue
+        for place in (index, source):
+            kind = graph.tensors[place].type
+            set_integers(graph.tensors[place], kind, np.array([unit]))
+        dequantize = make_dequantize(model, _DEQUANTIZE_VERSION, source, target)
+        graph.operators[graph.operators.index(product)] = dequantize
+        for op in (cast, *makers):
+            if not list_readers(graph, op.outputs[0]):
+                graph.operators.remove(op)
 
 
 def list_readers(graph, index):

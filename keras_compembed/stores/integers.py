@@ -614,7 +614,7 @@ def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
     scales *= np.dtype(scale_dtype).itemsize
     rows = input_dim * (packed_width(width, bits) + scales)
     projection = (rank or 0) * output_dim
-    return rows + _UNIT_BYTES + count_litert_bytes(projection, quantize)
+    return rows + count_litert_bytes(projection, quantize)
 
 
 def unpack_tensor(packed, width, bits):

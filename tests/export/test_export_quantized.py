@@ -67,6 +67,17 @@ def test_integers_and_scales_are_stored_as_they_are(bits, quantize, path):
     assert names["words/scales"] == ROWS
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-36])
+def test_units_that_the_runtime_takes_for_no_tensor(size, path):
+    export(towers([rounded(size=size)]), path, bound=EXACT)
+
+
+def test_units_are_those_of_tensors(path):
+    layer = rounded(scale_dtype="int16")
+    made = export(towers([layer]), path, bound=EXACT, quantize="float16")
+    assert "CAST" not in made.ops and "DEQUANTIZE" in made.ops
+
+
 @pytest.mark.parametrize(
     ("bits", "min_runtime", "is_packed"),
     [
