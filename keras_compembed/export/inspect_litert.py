@@ -80,12 +80,7 @@ def inspect_litert(path):
 
 # What reading beyond the end, or what is no object there, leads to.
 _SIGNS_OF_DAMAGE = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    TypeError,
-    ValueError,
+    *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
     struct.error,
 )
 

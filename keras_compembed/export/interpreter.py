@@ -218,11 +218,10 @@ class _Input:
     """An input of a file: turns values into an array that fits it."""
 
     def __init__(self, tensor):
-        self.name = tensor.name
-        self.shape = tensor.shape
+        self.name, self.shape = tensor.name, tensor.shape
         # Size of the first axis, or None if it is open or missing.
         self.batch = self.shape[0] if self.shape else None
-        self._tensor = tensor
+        self._dtype = tensor.dtype
 
     def fit(self, values):
         """`values` as an array of the input's rank, dtype and inner sizes."""
@@ -257,14 +256,14 @@ class _Input:
             raise self._error(
                 "be", "an array", f"{type(values).__name__} ({error})"
             ) from error
-        if self._tensor.dtype == "string":
+        if self._dtype == "string":
             return self._to_texts(array)
         if array.dtype.name == "bfloat16":
             array = array.astype("float32")
-        if self._tensor.dtype in _NUMBERS and array.dtype.kind not in "fiub":
+        if self._dtype in _NUMBERS and array.dtype.kind not in "fiub":
             raise self._error(
                 "hold",
-                f"numbers ({self._tensor.dtype})",
+                f"numbers ({self._dtype})",
                 f"{type(values).__name__} of dtype {array.dtype}",
             )
         return array
@@ -285,9 +284,9 @@ class _Input:
         return texts.reshape(array.shape)
 
     def _with_dtype(self, array):
-        if self._tensor.dtype not in _NUMBERS or array.size == 0:
+        if self._dtype not in _NUMBERS or array.size == 0:
             return array
-        dtype = np.dtype(self._tensor.dtype)
+        dtype = np.dtype(self._dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(dtype)
             if dtype.kind != "f":
@@ -318,9 +317,6 @@ class _Input:
         return array
 
 
-_NUMBERS = {
-    "bool",
-    *("float16", "float32", "float64"),
-    *("int8", "int16", "int32", "int64"),
-    *("uint8", "uint16", "uint32", "uint64"),
+_NUMBERS = {"bool", "float16", "float32", "float64"} | {
+    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }

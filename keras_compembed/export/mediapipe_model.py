@@ -93,10 +93,7 @@ class MediaPipeModel:
 
     def __call__(self, text):
         """What MediaPipe answers for one text."""
-        require(self._close.alive, "The model must be open.", is_closed=True)
-        arrays = self._read(self._answer(read_text(text)))
-        outputs = dict(zip(self.output_names, arrays, strict=True))
-        return outputs if len(outputs) != 1 else arrays[0]
+        return self._named(self._run(text))
 
     def predict(self, texts):
         """What MediaPipe answers for each of some texts.
@@ -115,13 +112,16 @@ class MediaPipeModel:
         )
         texts = list(np.asarray(texts, object).reshape(-1))
         require(texts, "`texts` must hold a string.", texts=texts)
-        answers = [self(text) for text in texts]
-        if len(self.output_names) == 1:
-            return np.stack(answers)
-        return {
-            name: np.stack([answer[name] for answer in answers])
-            for name in self.output_names
-        }
+        answers = zip(*map(self._run, texts), strict=True)
+        return self._named(list(map(np.stack, answers)))
+
+    def _run(self, text):
+        require(self._close.alive, "The model must be open.", is_closed=True)
+        return self._read(self._answer(read_text(text)))
+
+    def _named(self, arrays):
+        outputs = dict(zip(self.output_names, arrays, strict=True))
+        return outputs if len(outputs) != 1 else arrays[0]
 
     def close(self):
         """Frees what MediaPipe holds."""

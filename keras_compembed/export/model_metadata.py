@@ -15,13 +15,7 @@ from keras_compembed.litert.flatbuffer import schema
 ENTRY = b"TFLITE_METADATA"
 _IDENTIFIER = b"M001"
 # Places of fields in their tables: ModelMetadata,
-_GENERAL = {
-    "name": 0,
-    "description": 1,
-    "version": 2,
-    "author": 4,
-    "license": 5,
-}
+_ABOUT = {"name": 0, "description": 1, "version": 2, "author": 4, "license": 5}
 _SUBGRAPHS, _MIN_PARSER = 3, 7
 # SubGraphMetadata,
 _INPUTS, _OUTPUTS = 2, 3
@@ -45,14 +39,12 @@ AttachedFile = collections.namedtuple(
 def add_metadata(model, file_metadata, inputs, outputs):
     """Notes in a model what it is and what its ends mean, in place."""
     kinds = {file.kind for files in inputs.values() for file in files}
-    general = {
-        place: getattr(file_metadata, name) for name, place in _GENERAL.items()
-    }
+    about = {slot: getattr(file_metadata, x) for x, slot in _ABOUT.items()}
     builder = flatbuffers.Builder(1024)
     root = _write(
         builder,
         {
-            **general,
+            **about,
             _SUBGRAPHS: [
                 {_INPUTS: _tensors(inputs), _OUTPUTS: _tensors(outputs)}
             ],
@@ -111,9 +103,9 @@ def read_metadata(content):
     start = flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
     root = Table(content, UOffsetTFlags.py_type(start))
     # What is empty says nothing.
-    general = {
+    about = {
         name: text
-        for name, slot in _GENERAL.items()
+        for name, slot in _ABOUT.items()
         if (text := _string(root, slot)) and text.strip()
     }
     outputs = [
@@ -124,7 +116,7 @@ def read_metadata(content):
         for graph in _tables(root, _SUBGRAPHS)[:1]
         for tensor in _tables(graph, _OUTPUTS)
     ]
-    return FileMetadata(**general), outputs
+    return FileMetadata(**about), outputs
 
 
 def _string(table, slot):
