@@ -96,12 +96,11 @@ def _add_compress(command, add):
     add("model", help=f"the trained model, {_MODEL}")
     add("-o", "--output", required=True, help="a .keras file")
     _add_code_shape(add)
-    add("--layers", nargs="+", help="names of tables to replace (default: all)")
     add(
-        "--min-bytes",
-        type=int,
-        default=65536,
-        help="leave smaller tables as is",
+        "--layers",
+        nargs="+",
+        help="names of tables to replace (default: all of at least 65,536 "
+        "bytes)",
     )
     add("--effort", type=float, help="time to learn codes (default: 1.0)")
     _add_learning(add)
@@ -111,7 +110,6 @@ def _add_compress(command, add):
     )
     add = group.add_mutually_exclusive_group().add_argument
     add("--max-bytes", help=f"{_BYTES} of the LiteRT file")
-    add("--ratio", type=float, help="times smaller than the float32 file")
     add("--max-loss", type=float, help="of a metric, on validation data")
     add = group.add_argument
     add("--quantize", choices=_QUANTIZE, help="how the file will be quantized")

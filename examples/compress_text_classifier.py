@@ -180,11 +180,10 @@ def train_models(dataset, args, vocabulary_size, seed):
     for num_codebooks, codebook_size in CODE_SHAPES:
         name = f"codes {num_codebooks}x{codebook_size}"
         print(f"Compressing to {name}")
+        codes = kc.methods.Codes(num_codebooks, codebook_size)
         models[name] = kc.compression.compress_model(
             baseline,
-            num_codebooks,
-            codebook_size,
-            layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
+            {"words": codes.for_table(sample_weight=np.sqrt(1 + counts))},
             seed=seed,
         )
     for name, model in models.items():

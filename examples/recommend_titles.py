@@ -199,11 +199,10 @@ def train_classifiers(dataset, args, num_classes):
     train(classifier, dataset, args, args.epochs, args.learning_rate)
     ids = dataset[0][0]
     counts = np.bincount(ids.ravel(), minlength=args.buckets)
+    codes = kc.methods.Codes(args.part_codebooks, 16)
     small = kc.compression.compress_model(
         classifier,
-        args.part_codebooks,
-        layers=["parts"],
-        layer_settings={"parts": {"sample_weight": np.sqrt(1 + counts)}},
+        {"parts": codes.for_table(sample_weight=np.sqrt(1 + counts))},
         seed=args.seed,
     )
     for model in (classifier, small):

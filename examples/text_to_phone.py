@@ -170,9 +170,7 @@ def train_models(dataset, args, seed):
     ):
         models[name] = kc.compression.compress_model(
             table,
-            method=method,
-            min_bytes=0,
-            layer_settings={"pieces": {"sample_weight": np.sqrt(1 + counts)}},
+            {"pieces": method.for_table(sample_weight=np.sqrt(1 + counts))},
             seed=seed,
         )
     for name, model in models.items():

@@ -139,13 +139,16 @@ def main(argv=None):
     model = trained_model(path, dataset, args, len(vocabulary))
     quantize = None if args.quantize == "float32" else args.quantize
     counts = np.bincount(dataset.train[0].ravel(), minlength=len(vocabulary))
+    budget = kc.Budget(
+        args.max_bytes,
+        quantize=quantize,
+        sample_weight={"words": np.sqrt(1 + counts)},
+    )
     hypermodel = kc.tuning.CompressedHyperModel(
         model,
-        max_bytes=args.max_bytes,
+        budget,
         layers=["words"],
-        layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
         learning_rates=[2e-4, 1e-3],
-        quantize=quantize,
         seed=args.seed,
         verbose=0,
     )

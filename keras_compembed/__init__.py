@@ -31,6 +31,7 @@ from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed import tuning
 from keras_compembed import vectors
+from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.grow import grow
 from keras_compembed.compression.strip import strip
@@ -74,6 +75,7 @@ from keras_compembed.version import __version__
 __all__ = [
     "ANTEmbedReduce",
     "ANTEmbedding",
+    "Budget",
     "CANELoss",
     "CANESoftmax",
     "ClassAccuracy",

@@ -25,7 +25,7 @@ NEEDED = {"from_wordnet": "WordNet's files"}
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Examples that take over a second.
 SLOW = (
-    "keras_compembed.compression.BudgetSearch",
+    "keras_compembed.Budget",
     "keras_compembed.tuning.CompressedHyperModel",
 )
 

@@ -14,7 +14,7 @@ PARTS = {
     "frequency_subsets inverted_lists",
     "codes": "codeword_sums field_columns packing",
     "compositions": "scaled_composition sum_composition",
-    "compression": "allocation code_shapes frontier spectrum",
+    "compression": "allocation frontier spectrum",
     "export": "int8_matrices",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",

@@ -94,7 +94,7 @@ class Models(Benchmark):
         ]
         if self.args.quick:
             rows = [
-                dataclasses.replace(row, rows=300, width=16, num_codebooks=4)
+                dataclasses.replace(row, rows=1100, width=16, num_codebooks=4)
                 for row in rows
             ]
         return [row for row in rows if is_there(package_of(row))]
@@ -105,15 +105,13 @@ class Models(Benchmark):
             row.rows, row.width, self.args.length, self.args.layers
         )
         model, inputs = getattr(models, row.name)(size)
-        copy = kc.compression.compress_model(
-            model,
-            num_codebooks=row.num_codebooks,
-            codebook_size=self.args.codebook_size,
+        method = kc.methods.Codes(
+            row.num_codebooks,
+            self.args.codebook_size,
             learner=kc.learners.RandomCodeLearner,
-            min_bytes=row.rows * row.width,
-            seed=seed,
-            sample_inputs=inputs,
-            verbose=0,
+        )
+        copy = kc.compression.compress_model(
+            model, method, seed=seed, sample_inputs=inputs, verbose=0
         )
         with tempfile.TemporaryDirectory() as folder:
             before = files(model, inputs, pathlib.Path(folder) / "before.keras")

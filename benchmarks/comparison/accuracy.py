@@ -5,7 +5,7 @@ Classifiers of texts and a recommender are trained with their tables stored in a
 that fits. All train for equally many epochs: what is made of a trained table
 has half of them before, and the table has the better of both ways. Rates are
 chosen on the first seed; the other seeds are for the table and the best six of
-a task and size. `search` is what `compress_model(max_bytes=...)` makes.
+a task and size. `search` is what a `Budget` makes.
 Trained tables are kept in `--cache`.
 """
 
@@ -197,10 +197,9 @@ class Accuracy(Benchmark):
         model = self.started_model(task, seed)
         epochs = task.settings.epochs - self.half(task)
         (shape,) = task.tables.values()
-        search = kc.compression.BudgetSearch(
-            quantize=QUANTIZE,
-            train_data=task.data.train,
-            validation_data=task.data.validation,
+        data = kc.compression.TuningData(
+            task.data.train,
+            task.data.validation,
             epochs=epochs,
             num_tuned=NUM_TUNED,
             fit_options={"batch_size": task.settings.batch_size},
@@ -209,19 +208,17 @@ class Accuracy(Benchmark):
             ),
         )
         others = file_bytes(model) - math.prod(shape)
+        budget = kc.Budget(
+            others + 4 * math.prod(shape) // row.ratio,
+            data=data,
+            quantize=QUANTIZE,
+            sample_weight={"words": (1 + task.counts["words"]) ** 0.5},
+        )
         small = kc.compression.compress_model(
-            model,
-            max_bytes=others + 4 * math.prod(shape) // row.ratio,
-            search=search,
-            min_bytes=0,
-            layer_settings={
-                "words": {"sample_weight": (1 + task.counts["words"]) ** 0.5}
-            },
-            seed=seed,
-            verbose=0,
+            model, budget, ["words"], seed=seed, verbose=0
         )
         return {
-            "method": search.frontier.chosen.name,
+            "method": budget.frontier.chosen.name,
             "bytes": file_bytes(small) - others,
             "rate": task.settings.first_rate,
             "valid": score(task, small),

@@ -66,19 +66,12 @@ class OfTable(Way):
     """Made of a trained table, and tuned."""
 
     def model(self, task, chosen, table_model, seed):
-        settings = {name: {"method": x} for name, x in chosen.items()}
-        return self.compressed(task, settings, table_model, seed)
-
-    def compressed(self, task, settings, table_model, seed, **kwargs):
-        for name, counts in task.counts.items():
-            settings[name]["sample_weight"] = (1 + counts) ** 0.5
+        how = {
+            name: method.for_table((1 + task.counts[name]) ** 0.5)
+            for name, method in chosen.items()
+        }
         return kc.compression.compress_model(
-            table_model,
-            layer_settings=settings,
-            min_bytes=0,
-            seed=seed,
-            verbose=0,
-            **kwargs,
+            table_model, how, seed=seed, verbose=0
         )
 
 
@@ -86,17 +79,16 @@ class Following(OfTable):
     """Codes that follow the task while codebooks are tuned."""
 
     def model(self, task, chosen, table_model, seed):
-        settings = {
-            name: {
-                "num_codebooks": method.num_codebooks,
-                "codebook_size": method.codebook_size,
-            }
+        following = {
+            name: kc.methods.Codes(
+                method.num_codebooks,
+                method.codebook_size,
+                # How often is for the callback to say.
+                recode_every=1,
+            )
             for name, method in chosen.items()
         }
-        # How often is for the callback to say.
-        return self.compressed(
-            task, settings, table_model, seed, recode_every=1
-        )
+        return super().model(task, following, table_model, seed)
 
     def callbacks(self, task, chosen, steps):
         every = max(1, steps // RECODINGS)

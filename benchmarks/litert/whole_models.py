@@ -131,7 +131,7 @@ class WholeModels(Benchmark):
         size = kind.size
         if self.args.quick:
             length = min(length, 16)
-            size = dataclasses.replace(size, rows=500, width=32, length=length)
+            size = dataclasses.replace(size, rows=600, width=32, length=length)
         keras.utils.set_random_seed(seed)
         made = {None: kind.build(size)}
         shapes = [shapes_of(part, length) for part in made[None]]
@@ -216,17 +216,11 @@ def draw(rng, rows, shape):
 
 def with_codes(parts, codes, seed):
     """Copies of models with random codes."""
-    num_codebooks, codebook_size = code_shape(codes)
+    method = kc.methods.Codes(
+        *code_shape(codes), learner=kc.learners.RandomCodeLearner
+    )
     return [
-        kc.compression.compress_model(
-            part,
-            num_codebooks,
-            codebook_size,
-            learner=kc.learners.RandomCodeLearner,
-            min_bytes=0,
-            seed=seed,
-            verbose=0,
-        )
+        kc.compression.compress_model(part, method, seed=seed, verbose=0)
         for part in parts
     ]
 

@@ -1,6 +1,6 @@
 """A trained model in, a smaller one out."""
 
-from keras_compembed.compression.budget_search import BudgetSearch
+from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
@@ -9,10 +9,10 @@ from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
-    "BudgetSearch",
     "MagnitudePruning",
     "PolynomialSparsity",
     "RecodeEmbeddings",
+    "TuningData",
     "compress_model",
     "find_frontier",
     "prune_vocabulary",

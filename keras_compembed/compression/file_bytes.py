@@ -16,10 +16,12 @@ from keras_compembed.utils.layer_names import layer_paths
 _ANY_ERROR = 1e30
 
 
-def count_file(model, search, quantize):
+def count_file(model, budget, quantize):
     """The `LiteRTExport` of a model, whose file is gone again."""
-    target = dataclasses.replace(search.target, tolerance=_ANY_ERROR)
-    if target.runtime == "mediapipe" and search.labels is None:
+    target = dataclasses.replace(
+        budget.target, tolerance=_ANY_ERROR, max_bytes=None
+    )
+    if target.runtime == "mediapipe" and budget.labels is None:
         # The one that needs none; its file has the same graph, if it answers
         # classes.
         target = dataclasses.replace(target, task="embedder")
@@ -29,9 +31,9 @@ def count_file(model, search, quantize):
         return export_litert(
             model,
             os.path.join(folder, "model.tflite"),
-            input_signature=search.input_signature,
+            input_signature=budget.inputs,
             quantize=quantize,
-            labels=search.labels,
+            labels=budget.labels,
             target=target,
             verbose=0,
         )
@@ -65,6 +67,14 @@ class FileBytes:
         return self._fixed + sum(
             self.size(table, choice) for table, choice in enumerate(choices)
         )
+
+    def besides(self, choices):
+        """Bytes of the file of these choices that are not tables'."""
+        tables = 0
+        for table, choice in enumerate(choices):
+            width, _ = self._of_kind(table, choice.kind)
+            tables += self._constants(table, choice, width)
+        return self.of(choices) - tables
 
     def knows(self, table, kind):
         """Whether a file of this kind was counted."""

@@ -6,6 +6,7 @@ import warnings
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
+from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.stop_request import StopRequest
 from keras_compembed.compression.strip import strip
@@ -24,36 +25,28 @@ class FindSize:
     """Finds the best copy of a model within a limit, or within a loss."""
 
     def __init__(
-        self, model, tables, search, seed, sample_inputs, verbose, tunes=True
+        self, model, budget, layers, seed, sample_inputs, verbose, tunes=True
     ):
         self._model = model
-        self._search = search
+        self._budget = budget
         self._verbose = verbose
         self._stop = StopRequest()
-        self._limit = self._original_bytes = self._original_score = None
-        self._tuned = None
-        if tunes and search.validation_data is not None:
-            self._tuned = TunedCopies(model, search, seed)
+        self._original_score = self._tuned = None
+        tables = find_searched_tables(model, budget, layers, seed, verbose)
+        if tunes and budget.data is not None:
+            self._tuned = TunedCopies(model, budget.data, seed)
             self._original_score = self._tuned.score_of_original()
         self._copies = {}
         self._sizes = SizeSearch(
-            model, tables, search, sample_inputs, self._stop, verbose
+            model, tables, budget, sample_inputs, self._stop, verbose
         )
+        self._original_bytes = self._count_original()
 
-    def within_bytes(self, max_bytes):
-        """The best copy whose file has at most so many bytes."""
-        self._original_bytes = self._count_original(is_needed=False)
-        return self._within(max_bytes, "max_bytes", max_bytes)
-
-    def within_ratio(self, ratio):
-        """The best copy whose file is so many times smaller."""
-        self._original_bytes = self._count_original(is_needed=True)
-        limit = math.floor(self._original_bytes / ratio)
-        return self._within(limit, "ratio", ratio)
-
-    def within_loss(self, max_loss):
-        """The smallest copy whose metric is at most so much worse."""
-        self._original_bytes = self._count_original(is_needed=False)
+    def within_budget(self):
+        """The best copy within the bytes, or the smallest within the loss."""
+        if self._budget.max_loss is None:
+            return self._within(self._budget.max_bytes)
+        max_loss = self._budget.max_loss
         with self._stop.watching():
             limits = self._limits()
             low, high, held = -1, len(limits), None
@@ -84,14 +77,13 @@ class FindSize:
 
     def frontier(self):
         """The `Frontier` of all sizes, without tuning."""
-        self._original_bytes = self._count_original(is_needed=False)
         with self._stop.watching():
             for limit in self._limits():
                 if self._is_over(True):
                     break
                 self._sizes.find(limit, is_quick=True)
         self._publish(None)
-        return self._search.frontier
+        return self._budget.frontier
 
     def _limits(self):
         """Limits from the smallest file up, each some times the last."""
@@ -101,16 +93,15 @@ class FindSize:
         step = (largest / smallest) ** (1 / number)
         return [math.ceil(smallest * step**i) for i in range(number + 1)]
 
-    def _within(self, limit, name, value):
+    def _within(self, limit):
         if self._sizes.count_smallest(limit) > limit:
-            raise self._refusal(limit, name, value)
-        self._limit = limit
-        number = 1 if self._tuned is None else self._search.num_tuned
+            raise self._refusal(limit)
+        number = 1 if self._tuned is None else self._budget.data.num_tuned
         with self._stop.watching():
             found = self._sizes.find(limit, number)
             if not found:
                 # What was learned takes more bytes than what was counted.
-                raise self._refusal(limit, name, value)
+                raise self._refusal(limit)
             chosen = found[0]
             try:
                 if self._tuned is not None:
@@ -120,18 +111,17 @@ class FindSize:
                 self._stop.set()
         return self._result(chosen)
 
-    def _refusal(self, limit, name, value):
+    def _refusal(self, limit):
         choices = self._sizes.smallest
         smallest = self._sizes.count(choices)
         error = self._sizes.measured_error(choices)
-        received = f"{name}={value!r}"
-        if name == "ratio":
-            received += f", which allows {limit:,} bytes"
+        others = self._sizes.files.besides(choices)
         return ValueError(
-            f"`{name}` must allow a file of {smallest:,} bytes, the "
-            "smallest that was found: with "
-            f"{self._sizes.describe(choices)}, which loses {error:.0%} of "
-            f"what tells rows apart. Received: {received}."
+            f"`max_bytes` must allow a file of {smallest:,} bytes, the "
+            f"smallest that was found, of which {others:,} are not "
+            f"embeddings: with {self._sizes.describe(choices)}, which loses "
+            f"{error:.0%} of what tells rows apart. Received: "
+            f"max_bytes={limit}."
         )
 
     def _tune(self, found, limit=math.inf):
@@ -164,7 +154,7 @@ class FindSize:
         key = self._sizes.describe(choices)
         if key in self._copies:
             return self._copies[key][1]
-        tunes = self._search.train_data is not None
+        tunes = self._budget.data.train is not None
         with self._stop.waiting():
             small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
             self._tuned.compile(small)
@@ -190,7 +180,7 @@ class FindSize:
         """The best choices of a limit, if they hold a loss, or None."""
         self._sizes.say(f"Files of up to {limit:,} bytes:")
         try:
-            found = self._sizes.find(limit, self._search.num_tuned)
+            found = self._sizes.find(limit, self._budget.data.num_tuned)
             # Files of what was trained meanwhile may have grown beyond it.
             if not found:
                 return None
@@ -223,11 +213,12 @@ class FindSize:
             small = self._copies[key][0]
         else:
             small = self._sizes.copy(choices, is_filled=True)
-            compile_like(small, self._model, self._search.compile)
+            data = self._budget.data
+            compile_like(small, self._model, data and data.compile)
         size = self._sizes.count(choices)
         self._publish(choices)
         if self._verbose:
-            print(f"\n{self._search.frontier}\n")
+            print(f"\n{self._budget.frontier}\n")
             print(f"{self._model.name}: {key}, a file of {format_bytes(size)}")
         self._copies.clear()
         return small
@@ -239,26 +230,22 @@ class FindSize:
                 "what was found until then.",
                 stacklevel=6,
             )
-        self._search.frontier = Frontier(
+        self._budget.frontier = Frontier(
             self._sizes.points(choices),
-            limit_bytes=self._limit,
-            quantize=self._search.quantize,
-            min_runtime=self._search.target.min_runtime,
+            limit_bytes=self._budget.max_bytes,
+            quantize=self._budget.quantize,
+            min_runtime=self._budget.target.min_runtime,
             original_bytes=self._original_bytes,
             original_score=self._original_score,
             metric=None if self._tuned is None else self._tuned.metric,
         )
 
-    def _count_original(self, is_needed):
+    def _count_original(self):
         """Bytes of the float32 file of the model as it is, or None."""
-        if not is_needed and count_bytes(self._model.weights) > (
-            _LARGEST_ORIGINAL
-        ):
+        if count_bytes(self._model.weights) > _LARGEST_ORIGINAL:
             return None
         try:
-            return count_file(self._model, self._search, None).file_bytes
+            return count_file(self._model, self._budget, None).file_bytes
         except (ValueError, RuntimeError):
             # Some layers have no ops in LiteRT but in the form of a copy.
-            if is_needed:
-                raise
             return None

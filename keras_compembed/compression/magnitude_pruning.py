@@ -15,8 +15,7 @@ class MagnitudePruning(keras.callbacks.Callback):
 
     Numbers nearest 0 become 0, more and more by a schedule, while training
     goes on with the others. Then `compress_model(model,
-    method=keras_compembed.methods.Pruned(sparsity))` stores those that are
-    left alone.
+    keras_compembed.methods.Pruned(sparsity))` stores those that are left alone.
 
     It acts within the training step, after the optimizer: zeros are zeros
     whenever the model is used, with any `steps_per_execution`, in graphs, on

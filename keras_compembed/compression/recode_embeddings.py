@@ -8,8 +8,8 @@ from keras_compembed.utils.validation import check_positive_int
 class RecodeEmbeddings(keras.callbacks.Callback):
     """Gives ids new codes now and then while a model is trained.
 
-    For `CodeEmbedding` layers with `codes="follow"`, as
-    `compress_model(..., recode_every=...)` makes them. Task steps on the
+    For `CodeEmbedding` layers with `codes="follow"`, as `compress_model` makes
+    them by `keras_compembed.methods.Codes(recode_every=...)`. Task steps on the
     codebooks alternate with `CodeEmbedding.recode`: each id gets the code
     nearest its latent vector, which collects the task's gradients. Layers
     with `trainable=False` keep their codes. Call `kc.strip` when done.

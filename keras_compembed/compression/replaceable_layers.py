@@ -13,7 +13,7 @@ _HARMLESS = {"get_config", "from_config"}
 _METHOD_TYPES = (property, classmethod, staticmethod)
 
 
-def reason_to_skip(layer, method, smallest, held):
+def reason_to_skip(layer, smallest, held):
     """Why a layer cannot or need not be replaced, or None."""
     holders = {}
     for variable in layer.variables:
@@ -34,24 +34,25 @@ def reason_to_skip(layer, method, smallest, held):
         )
     before = count_bytes(layer.weights)
     if before < smallest:
-        return f"{format_bytes(before)} is below `min_bytes`"
-    if method is None:
-        return None
-    if not can_hold(method, layer):
+        return f"{format_bytes(before)} is below {format_bytes(smallest)}"
+    return None
+
+
+def reason_against(layer, method):
+    """Why rows of a method cannot be in the place of a layer, or None."""
+    can_hold = True
+    if is_embed_reduce(layer):
+        if not method.pooled:
+            return "it pools by itself, which `pooled=False` cannot change"
+        can_hold = method.combines
+    elif isinstance(layer, keras.layers.ReversibleEmbedding):
+        can_hold = method.reverses
+    if not can_hold:
         return (
             f"nothing in the place of an {_kind(layer).__name__} holds "
             f"{method.name}"
         )
     return method.reason_against(layer.input_dim, layer.output_dim)
-
-
-def can_hold(method, layer):
-    """Whether rows of a method may be in the place of a layer."""
-    if is_embed_reduce(layer):
-        return method.combines
-    if isinstance(layer, keras.layers.ReversibleEmbedding):
-        return method.reverses
-    return True
 
 
 def mask_zero(layer):

@@ -10,6 +10,7 @@ from keras_compembed.compression.replaceable_layers import differences
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import listed
 from keras_compembed.compression.replaceable_layers import mask_zero
+from keras_compembed.compression.table_choice import get_pooling
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.learners.following_codes import FollowingCodes
@@ -26,26 +27,21 @@ _CHUNK_ELEMENTS = 1 << 22
 class ReplacedTable:
     """A table, and the layer that takes its place."""
 
-    def __init__(
-        self, name, layer, settings, recode_every, verbose, pooling=None
-    ):
+    def __init__(self, name, layer, method, seed, verbose, poolings):
         self.name = name
         self.layer = layer
-        self.pooling = pooling
-        self.must_pool = settings["pooled"] is True
+        self.method = method
+        self.pooling = get_pooling(layer, method, poolings)
         self.verbose = verbose
-        self.method = settings["method"]
-        weight = settings["sample_weight"]
-        check_sample_weight(weight, layer.input_dim)
-        self.sample_weight = None if weight is None else np.asarray(weight)
+        check_sample_weight(method.sample_weight, layer.input_dim)
         tables = read_tables(layer)
         for table in tables:
             check_table(table, f"embeddings of {name}")
-        seed = settings["seed"]
-        self._fits = [self.method.start(seed, verbose) for _ in tables]
+        seed = seed if method.seed is None else method.seed
+        self._fits = [method.start(seed, verbose) for _ in tables]
         self._options = {"dtype": float_policy(layer.dtype_policy)}
-        if recode_every is not None:
-            self._options["codes"] = FollowingCodes(recode_every)
+        if method.recode_every is not None:
+            self._options["codes"] = FollowingCodes(method.recode_every)
         self.small = self._make_layer()
 
     def _make_layer(self):
@@ -118,7 +114,7 @@ class ReplacedTable:
         options = dict(self._options)
         for table, fit in zip(tables, self._fits, strict=True):
             learned = fit.from_table(
-                table, sample_weight=self.sample_weight, **options
+                table, sample_weight=self.method.sample_weight, **options
             )
             weights += learned.get_weights()
             # Codes of the second table are fixed.

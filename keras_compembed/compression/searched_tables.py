@@ -1,82 +1,122 @@
-"""Which tables of a model a search is about."""
+"""Tables of a search, and what methods lose of them."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compression.only_readers import find_poolings
-from keras_compembed.compression.pooling_choice import get_pooling
-from keras_compembed.compression.searched_table import SearchedTable
-from keras_compembed.compression.table_choice import CODES
-from keras_compembed.compression.table_choice import check_found
-from keras_compembed.compression.table_choice import layers_that_hold
-from keras_compembed.compression.table_choice import leave
-from keras_compembed.compression.table_choice import read_names
-from keras_compembed.compression.table_choice import why_left
-from keras_compembed.methods.codes import Codes
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.compression.method_choices import choices_by_default
+from keras_compembed.compression.method_choices import choices_of
+from keras_compembed.compression.method_errors import MethodErrors
+from keras_compembed.compression.replaceable_layers import reason_against
+from keras_compembed.compression.replaced_table import ReplacedTable
+from keras_compembed.compression.replaced_table import read_tables
+from keras_compembed.compression.spectrum import Spectrum
+from keras_compembed.compression.table_choice import choose_tables
+from keras_compembed.compression.table_choice import find_layers
+from keras_compembed.methods.exact_methods import exact_methods
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_table
 
 # Examples that are counted.
 _EXAMPLES = 32_768
 
 
-def find_searched_tables(
-    model, layers, layer_settings, min_bytes, seed, search, verbose
-):
-    """`SearchedTable`s of a model."""
-    names = named_layers(model, keras.layers.Embedding)
-    wanted, own_settings = read_names(model, layers, layer_settings or {})
-    held = layers_that_hold(model)
-    poolings = find_poolings(model)
-    found, skipped = [], []
-    for name, layer in names.items():
-        settings = {
-            "pooled": None,
-            "sample_weight": None,
-            "seed": seed,
-            **own_settings.get(id(layer), {}),
-        }
-        reason = why_left(layer, None, layers, wanted, min_bytes, held)
-        if not reason:
-            if settings["sample_weight"] is None:
-                settings["sample_weight"] = _weights_by_counts(
-                    model, layer, search.train_data
-                )
-            table = SearchedTable(
-                name,
-                layer,
-                settings,
-                get_pooling(
-                    name, layer, {**settings, "method": Codes()}, poolings
-                ),
-                _own_methods(settings) or search.methods,
-            )
-            if not table.choices:
-                reason = "no method can take its place"
-        if reason:
-            skipped.append(leave(name, layer, wanted, reason))
+class SearchedTable:
+    """A table, the methods that may store it, and what they lose."""
+
+    def __init__(self, name, layer, sample_weight, seed, methods):
+        self.name = name
+        self.layer = layer
+        self.sample_weight = sample_weight
+        self._seed = seed
+        self._tables = read_tables(layer)
+        for table in self._tables:
+            check_table(table, f"embeddings of {name}")
+        first = self._tables[0]
+        weight = check_sample_weight(sample_weight, len(first))
+        self._errors = MethodErrors(self._tables, weight, seed)
+        self.energy = self._errors.energy
+        if methods is not None:
+            choices = choices_of(methods)
         else:
-            found.append(table)
-    check_found(model, found, skipped, verbose)
-    return found
+            choices = choices_of(exact_methods(first))
+            choices += choices_by_default(*first.shape, Spectrum(first, weight))
+        self.choices = [
+            x for x in choices if reason_against(layer, x.method) is None
+        ]
+        self._weights = {}
+
+    def bytes_of(self, method, quantize, width=None):
+        """Integer, constants of the table in a file."""
+        size = method.litert_bytes(
+            self.layer.input_dim, width or self.layer.output_dim, quantize
+        )
+        return len(self._tables) * size
+
+    def replaced(self, method, poolings):
+        """A `ReplacedTable` that has learned nothing yet."""
+        method = method.for_table(self.sample_weight)
+        return ReplacedTable(
+            self.name, self.layer, method, self._seed, 0, poolings
+        )
+
+    def known_error(self, choice):
+        """The error that was measured, carefully if it was, or None."""
+        return self._errors.known(choice)
+
+    def expected_error(self, choice):
+        """The error of a choice: measured, or estimated and corrected."""
+        return self._errors.expected(choice)
+
+    def quick_error(self, choice):
+        """What a short fit to a sample of rows loses."""
+        return self._errors.quick(choice)
+
+    def error(self, choice):
+        """What a whole fit to the table loses; it is kept for copies."""
+
+        def learn():
+            replaced = self.replaced(choice.method, {})
+            replaced.learn()
+            self._weights[choice.name] = replaced.small.get_weights()
+            return [part.embeddings for part in replaced.small_parts()]
+
+        return self._errors.whole(choice, learn)
+
+    def fill(self, replaced, choice):
+        """Gives a layer what was learned for a choice, or learns it."""
+        weights = self._weights.get(choice.name)
+        shapes = [weight.shape for weight in replaced.small.weights]
+        if weights is None or shapes != [x.shape for x in weights]:
+            replaced.learn()
+        else:
+            replaced.small.set_weights(weights)
 
 
-def _own_methods(settings):
-    """A list of the method of a layer's own settings, or None."""
-    if settings.get("method") is not None:
-        return [settings["method"]]
-    own = {name: settings[name] for name in CODES if name in settings}
-    return [Codes(**own)] if own else None
+def find_searched_tables(model, budget, layers, seed, verbose):
+    """`SearchedTable`s of a model."""
+    given = find_layers(model, "sample_weight", budget.sample_weight)
+
+    def searched(name, layer):
+        if id(layer) in given:
+            weight = budget.sample_weight[given[id(layer)]]
+        else:
+            weight = _weights_by_counts(model, layer, budget.data)
+        table = SearchedTable(name, layer, weight, seed, budget.methods)
+        return table if table.choices else "no method can take its place"
+
+    wanted = find_layers(model, "layers", layers)
+    return choose_tables(model, wanted, "layers", searched, verbose)
 
 
 def _weights_by_counts(model, layer, data):
     """How much each row of a table counts, by how often its id occurs."""
     ids = _ids_of(model, layer)
-    if ids is None or data is None:
+    if ids is None or data is None or data.train is None:
         return None
     counts = np.zeros(layer.input_dim, "int64")
     names = [x.name for x in model.inputs]
-    for inputs in _inputs(data):
+    for inputs in _inputs(data.train):
         found = np.ravel(keras.ops.convert_to_numpy(ids(_flat(inputs, names))))
         found = found[(found >= 0) & (found < layer.input_dim)]
         counts += np.bincount(found.astype("int64"), minlength=layer.input_dim)

@@ -8,7 +8,8 @@ from keras_compembed.compression.allocation import allocate
 from keras_compembed.compression.file_bytes import FileBytes
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import FrontierPoint
-from keras_compembed.compression.pooling_choice import keep_shared_poolings
+from keras_compembed.compression.only_readers import find_poolings
+from keras_compembed.compression.table_choice import keep_shared_poolings
 from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.utils.sizes import format_bytes
 
@@ -28,17 +29,18 @@ _CLOSE = 1.25
 class SizeSearch:
     """Looks for the methods that lose least in files of so many bytes."""
 
-    def __init__(self, model, tables, search, sample_inputs, stop, verbose):
+    def __init__(self, model, tables, budget, sample_inputs, stop, verbose):
         self.model = model
         self.tables = tables
-        self.files = FileBytes(tables, search.quantize)
-        self._search = search
+        self.files = FileBytes(tables, budget.quantize)
+        self._budget = budget
+        self._poolings = find_poolings(model)
         self._sample_inputs = sample_inputs
         self._stop = stop
         self._verbose = verbose
         self._deadline = float("inf")
-        if search.max_time is not None:
-            self._deadline = time.monotonic() + search.max_time
+        if budget.max_time is not None:
+            self._deadline = time.monotonic() + budget.max_time
         self._is_checked = False
         self._scores = {}
         self._seen = {}
@@ -60,15 +62,13 @@ class SizeSearch:
     def copy(self, choices, is_filled=False, tunes=False):
         """A copy of the model with the layers of these choices."""
         replaced = [
-            table.replaced(choice.method.tuned() if tunes else choice.method)
+            table.replaced(
+                choice.method.tuned() if tunes else choice.method,
+                self._poolings,
+            )
             for table, choice in zip(self.tables, choices, strict=True)
         ]
-        poolings = {
-            id(table.layer): table.pooling
-            for table in self.tables
-            if table.pooling is not None
-        }
-        keep_shared_poolings(replaced, poolings)
+        keep_shared_poolings(replaced, self._poolings)
         small = copy_with_tables(
             self.model,
             replaced,
@@ -93,7 +93,7 @@ class SizeSearch:
         if small is not None or not self.files.is_exact(choices):
             with self._stop.waiting():
                 small = self.copy(choices) if small is None else small
-                export = count_file(small, self._search, self._search.quantize)
+                export = count_file(small, self._budget, self._budget.quantize)
             self.files.learn(choices, self.model, export)
         self._note(choices)
         return self.files.of(choices)

@@ -1,63 +1,44 @@
-"""Which tables of a model codes can replace."""
+"""Which tables of a model are replaced."""
+
+import collections
 
 import keras
 
+from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.methods.method import check_method
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.layer_names import named_layers
-from keras_compembed.utils.validation import check_boolean
-from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import require
 
-# Settings of codes, in the order of the arguments of `Codes`.
-CODES = ("num_codebooks", "codebook_size", "composition", "learner")
-_SETTINGS = (*CODES, "method", "pooled", "sample_weight", "seed")
+# Smaller tables stay where nobody names them.
+SMALLEST_BYTES = 65_536
 
 
-def read_names(model, layers, layer_settings):
-    """The `id`s of layers named, and settings by the `id` of the layer."""
-    if isinstance(layers, str):
-        raise ValueError(
-            f"`layers` must be a list of names. Received: layers={layers!r}."
-        )
+def find_layers(model, argument, names):
+    """Dict from the `id` of each Embedding layer that is named to its name."""
+    if names is None:
+        return None
+    require(
+        not isinstance(names, str),
+        f"`{argument}` must be a list of names.",
+        **{argument: names},
+    )
     paths = {
         path: layer
         for path, layer in layer_paths(model).items()
         if isinstance(layer, keras.layers.Embedding)
     }
-    named = {id(_find("layers", name, paths)) for name in layers or ()}
-    settings = {}
-    for name, own in layer_settings.items():
-        unknown = sorted(set(own) - set(_SETTINGS))
-        if unknown:
-            raise ValueError(
-                f"`layer_settings` may set {', '.join(_SETTINGS)}. "
-                f"Received: {unknown} for the layer {name!r}."
-            )
-        check_code_shape(
-            own.get("num_codebooks", 1), own.get("codebook_size", 2)
+    found = {}
+    for name in names:
+        layer = _find(argument, name, paths)
+        require(
+            id(layer) not in found,
+            f"`{argument}` must name each layer once.",
+            names=[found.get(id(layer)), name],
         )
-        if own.get("method") is not None:
-            check_method("method", own["method"])
-            codes = sorted(set(own) & set(CODES))
-            if codes:
-                raise ValueError(
-                    "`layer_settings` must not give a layer a `method` and "
-                    f"{', '.join(codes)}, which are settings of codes. "
-                    f"Received: both for the layer {name!r}. Pass "
-                    "`keras_compembed.methods.Codes(...)` with them."
-                )
-        if own.get("pooled") is not None:
-            check_boolean("pooled", own["pooled"])
-        layer = _find("layer_settings", name, paths)
-        if id(layer) in settings:
-            raise ValueError(
-                "`layer_settings` must name each layer once. Received: "
-                f"{name!r}, and another name of the same layer."
-            )
-        settings[id(layer)] = own
-    return named, settings
+        found[id(layer)] = name
+    return found
 
 
 def _find(argument, name, paths):
@@ -89,27 +70,29 @@ def layers_that_hold(model):
     return found
 
 
-def why_left(layer, method, layers, wanted, min_bytes, held):
-    """Why a table is left as it is, or None."""
-    if layers is None:
-        return reason_to_skip(layer, method, min_bytes, held)
-    if id(layer) not in wanted:
-        return "not named in `layers`"
-    return reason_to_skip(layer, method, 0, held)
+def choose_tables(model, wanted, argument, make, verbose):
+    """What `make(name, layer)` makes of tables: it gives a reason against one.
 
-
-def leave(name, layer, wanted, reason):
-    """What to say of a table that is left; raises if it was asked for."""
-    if id(layer) in wanted:
-        raise ValueError(
-            "`layers` must name layers that can be replaced. "
-            f"Received: {name!r}, but {reason}."
-        )
-    return f"{name}: left as it is, {reason}"
-
-
-def check_found(model, found, skipped, verbose):
-    """Raises if no table was found; otherwise says what was skipped."""
+    `wanted` is what `find_layers` found by an argument, or None.
+    """
+    held = layers_that_hold(model)
+    found, skipped = [], []
+    for name, layer in named_layers(model, keras.layers.Embedding).items():
+        is_wanted = wanted is not None and id(layer) in wanted
+        if is_wanted or wanted is None:
+            smallest = 0 if is_wanted else SMALLEST_BYTES
+            made = reason_to_skip(layer, smallest, held) or make(name, layer)
+        else:
+            made = f"not named in `{argument}`"
+        if not isinstance(made, str):
+            found.append(made)
+            continue
+        if is_wanted:
+            raise ValueError(
+                f"`{argument}` must name layers that can be replaced. "
+                f"Received: {name!r}, but {made}."
+            )
+        skipped.append(f"{name}: left as it is, {made}")
     if not found:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -118,6 +101,7 @@ def check_found(model, found, skipped, verbose):
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
+    return found
 
 
 def _why_no_tables(model):
@@ -128,4 +112,28 @@ def _why_no_tables(model):
     return (
         f"it has no Embedding layers, and is compressed already: {names}. "
         "Begin with the model that has their tables"
+    )
+
+
+def get_pooling(layer, method, poolings):
+    """The `Pooling` that rows of a method can do, or None."""
+    if is_embed_reduce(layer) or not (method.combines and method.pooled):
+        return None
+    return poolings.get(id(layer))
+
+
+def keep_shared_poolings(tables, poolings):
+    """Lets tables give rows whose pooling is that of others too, which stay."""
+    needed = _count(poolings.values())
+    found = _count(table.pooling for table in tables)
+    for table in tables:
+        if table.pooling is not None:
+            key = id(table.pooling.operation)
+            if found[key] != needed[key]:
+                table.keep_rows()
+
+
+def _count(poolings):
+    return collections.Counter(
+        id(pooling.operation) for pooling in poolings if pooling is not None
     )

@@ -13,11 +13,11 @@ _ACCURACIES = "acc", "accuracy", "auc"
 class TunedCopies:
     """Trains copies alike, and compares them on validation data."""
 
-    def __init__(self, model, search, seed):
+    def __init__(self, model, data, seed):
         self._model = model
-        self._search = search
+        self._data = data
         self._seed = seed
-        self.metric = search.metric
+        self.metric = data.metric
         self.is_higher_better = None
 
     def score_of_original(self):
@@ -25,17 +25,17 @@ class TunedCopies:
         if self._model.compiled:
             return self.score(self._model)
         copy, _ = copy_model(self._model, {})
-        self._search.compile(copy)
+        self._data.compile(copy)
         return self.score(copy)
 
     def compile(self, copy):
         """Compiles a copy as asked, or as the model is."""
-        compile_like(copy, self._model, self._search.compile)
+        compile_like(copy, self._model, self._data.compile)
 
     def score(self, model):
         """The metric of a compiled model on validation data."""
         figures = model.evaluate(
-            **self._arguments(self._search.validation_data),
+            **self._arguments(self._data.validation),
             verbose=0,
             return_dict=True,
         )
@@ -47,7 +47,7 @@ class TunedCopies:
                 f"{', '.join(figures)}. Received: metric={self.metric!r}."
             )
         if self.is_higher_better is None:
-            mode = self._search.mode or _mode_of_metric(model, self.metric)
+            mode = self._data.mode or _mode_of_metric(model, self.metric)
             self.is_higher_better = mode == "max"
         return float(figures[self.metric])
 
@@ -62,16 +62,16 @@ class TunedCopies:
     def tune(self, copy):
         """Trains a copy; it keeps the weights of its best epoch."""
         best = _BestEpoch(self, copy)
-        if self._search.train_data is None:
+        if self._data.train is None:
             return best.score, False
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
-        data = self._search.train_data
+        data = self._data.train
         options = {
             # Keras warns that it cannot shuffle a data set.
             "shuffle": not isinstance(data, tf.data.Dataset),
             **self._arguments(data),
-            **self._search.fit_options,
+            **self._data.fit_options,
         }
         own = options.pop("callbacks", None)
         own = keras.tree.flatten(getattr(own, "callbacks", own) or [])
@@ -79,7 +79,7 @@ class TunedCopies:
         try:
             copy.fit(
                 **options,
-                epochs=self._search.epochs,
+                epochs=self._data.epochs,
                 callbacks=[*own, best],
                 verbose=0,
             )
@@ -94,7 +94,7 @@ class TunedCopies:
             return {"x": data}
         names = ("x", "y", "sample_weight")
         arguments = dict(zip(names, data, strict=False))
-        size = self._search.fit_options.get("batch_size")
+        size = self._data.fit_options.get("batch_size")
         return arguments if size is None else {**arguments, "batch_size": size}
 
 

@@ -1,5 +1,6 @@
 """Tables as codes of codewords."""
 
+import copy
 import functools
 import inspect
 import math
@@ -55,10 +56,14 @@ class Codes(Method):
             to be given. Defaults to `None`.
         effort: Positive number, see `AdditiveQuantizer`, for the learner by
             default. Defaults to `1.0`.
+        recode_every: Optional integer. Lets codes follow the task while a
+            model that `compress_model` made is trained with the callback
+            `RecodeEmbeddings`, which gives ids new codes every so many steps.
+            Defaults to `None`: codes are fixed.
     """
 
     rows = CodeEmbedding
-    combines = reverses = is_by_row = can_follow = True
+    combines = reverses = is_by_row = True
 
     def __init__(
         self,
@@ -68,12 +73,16 @@ class Codes(Method):
         learner=None,
         rank=None,
         effort=1.0,
+        recode_every=None,
     ):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
         self.effort = check_positive_number("effort", effort)
         self.rank = check_positive_int("rank", rank, optional=True)
+        self.recode_every = check_positive_int(
+            "recode_every", recode_every, optional=True
+        )
         require(
             rank is None or composition is None,
             "`rank` must be None with a composition.",
@@ -97,18 +106,6 @@ class Codes(Method):
             # Not before it is asked for: searches weigh thousands of methods.
             return LinearComposition(self.rank)
         return self._composition
-
-    def with_settings(self, **settings):
-        """A `Codes` with other arguments; `composition` drops `rank`."""
-        mine = {
-            "num_codebooks": self.num_codebooks,
-            "codebook_size": self.codebook_size,
-            "composition": self._composition,
-            "learner": self.learner,
-            "rank": None if settings.get("composition") else self.rank,
-            "effort": self.effort,
-        }
-        return Codes(**{**mine, **settings})
 
     @property
     def name(self):
@@ -181,7 +178,9 @@ class Codes(Method):
     def quicker(self, effort):
         if self.learner is not None:
             return self
-        return self.with_settings(effort=self.effort * effort)
+        new = copy.copy(self)
+        new.effort *= effort
+        return new
 
     def new_layer(self, fit, input_dim, output_dim, codes=None, **kwargs):
         # Random codes would take time, and be of no use.

@@ -1,8 +1,14 @@
 """Base of the ways to store a table."""
 
 import abc
+import copy
 import dataclasses
 from collections.abc import Callable
+
+import numpy as np
+
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +27,11 @@ class Method(abc.ABC):
     rows = None
     combines = reverses = False
     is_by_row = False
-    # Whether rows are codes, which may follow a task.
-    can_follow = False
+    # Options of one table.
+    sample_weight = seed = None
+    pooled = True
+    # How often rows that follow a task are stored again.
+    recode_every = None
 
     @property
     @abc.abstractmethod
@@ -46,6 +55,35 @@ class Method(abc.ABC):
             output_dim: Integer, columns of the table.
             quantize: Same as in `export_litert`.
         """
+
+    def for_table(self, sample_weight=None, pooled=True, seed=None):
+        """The same method, with options of one table of a model.
+
+        Example:
+
+        >>> counts = np.arange(1000)
+        >>> method = Codes(16, 16).for_table(sample_weight=counts**0.5)
+
+        Args:
+            sample_weight: Optional array `(input_dim,)`, how much each row
+                counts, e.g. how often its token occurs.
+            pooled: Boolean. `False` for a layer that shall give rows though
+                only a pooling reads them. Defaults to `True`.
+            seed: Optional integer. Seed of learning, in place of that of
+                `keras_compembed.compression.compress_model`.
+        """
+        new = copy.copy(self)
+        if sample_weight is not None:
+            new.sample_weight = np.asarray(sample_weight)
+        new.pooled = check_boolean("pooled", pooled)
+        new.seed = check_seed(seed)
+        return new
+
+    @property
+    def is_plain(self):
+        """Whether nothing is set that `start` does not know."""
+        options = self.sample_weight, self.seed, self.recode_every
+        return self.pooled and all(option is None for option in options)
 
     def tuned(self):
         """The same, with rows that are trained where they can be."""

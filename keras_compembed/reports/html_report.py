@@ -79,7 +79,7 @@ def html_report(
             original that is a model, are evaluated with the metrics they are
             compiled with; if one is not compiled, by the share of labels that
             have the highest output. Defaults to `None`.
-        frontier: Optional frontier, such as `BudgetSearch.frontier`, sizes that
+        frontier: Optional frontier, such as `Budget.frontier`, sizes that
             could be had. The model's place in it is that of a LiteRT file, or
             of its weights where no file can be written. Defaults to `None`.
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
@@ -140,7 +140,7 @@ def _figures(model, original, words, data, frontier):
     )
     require(
         isinstance(frontier, frontiers.Frontier | None),
-        "`frontier` must be what a search found, `BudgetSearch.frontier`.",
+        "`frontier` must be what a search found, `Budget.frontier`.",
         frontier=frontier,
     )
     layers = named_layers(model, EMBEDDINGS)

@@ -154,7 +154,7 @@ def plot_frontier(frontier, path, overwrite=False):
     The line joins the points that no smaller one is as good as.
 
     Args:
-        frontier: A frontier, such as `BudgetSearch.frontier`, with points
+        frontier: A frontier, such as `Budget.frontier`, with points
             that have an error or a score. Scores are drawn if two points have
             one.
         path, overwrite: Same as in `plot_code_balance`.

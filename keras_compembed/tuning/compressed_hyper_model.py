@@ -1,16 +1,17 @@
 """Tuning how the tables of a trained model are stored."""
 
+import copy
+
 import keras
 import keras_tuner
 
-from keras_compembed.compression.budget_search import BudgetSearch
+from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.rounded import Rounded
-from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
@@ -48,7 +49,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     >>> ids = np.random.default_rng(0).integers(500, size=(64, 8))
     >>> labels = np.zeros((64, 1))
     >>> hypermodel = CompressedHyperModel(
-    ...     model, max_bytes=20_000, min_bytes=0, seed=0, verbose=0
+    ...     model, kc.Budget(20_000), layers=["words"], seed=0, verbose=0
     ... )
     >>> tuner = keras_tuner.RandomSearch(
     ...     hypermodel, objective="val_loss", max_trials=2, seed=0,
@@ -65,19 +66,15 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     Args:
         model: A built and compiled `keras.Model`. It is left as it is, and
             must not be trained further during the search.
-        methods: Optional list of methods of `keras_compembed.methods` to choose
-            from. Defaults to `None`: some fifty of rows of few bits, narrow
-            rows, codes and anchors.
-        max_bytes: Optional integer, the bytes that the LiteRT file of the
-            whole model may have. Defaults to `None`: every method that makes
-            tables smaller.
-        layers, min_bytes: Same as in `compress_model`. A trial stores all
-            tables by one method.
-        layer_settings: Optional dict from a layer's name to a dict of its
-            `sample_weight` and `pooled`, see `compress_model`.
+        budget: Optional `keras_compembed.Budget` without `max_loss`, `data`
+            and `max_time`: what its `max_bytes`, the bytes of the whole
+            model's LiteRT file, and `methods` leave to choose from. Defaults
+            to `None`: every method of some fifty, quantized and low-rank
+            rows, codes and anchors, that makes tables smaller.
+        layers: Same as in `compress_model`. A trial stores all tables by one
+            method.
         learning_rates: Optional list of numbers, the rates to choose from.
             Defaults to `None`: that of the model's optimizer.
-        quantize, min_runtime, input_signature: Same as in `export_litert`.
         seed: Optional integer. Makes the same of the same search. Defaults to
             `None`.
         verbose: `0` or `1`, whether to say what is learned. Defaults to `1`.
@@ -91,15 +88,9 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     def __init__(
         self,
         model,
-        methods=None,
-        max_bytes=None,
+        budget=None,
         layers=None,
-        layer_settings=None,
-        min_bytes=65_536,
         learning_rates=None,
-        quantize=None,
-        min_runtime=None,
-        input_signature=None,
         seed=None,
         verbose=1,
     ):
@@ -109,8 +100,16 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             "`model` must be a `keras.Model` that is built and compiled.",
             model=model,
         )
-        if max_bytes is not None:
-            check_positive_int("max_bytes", max_bytes)
+        budget = copy.copy(check_budget(budget))
+        require(
+            (budget.max_loss, budget.data, budget.max_time) == 3 * (None,),
+            "`budget` must have no `max_loss`, `data` or `max_time`.",
+            max_loss=budget.max_loss,
+            data=budget.data,
+            max_time=budget.max_time,
+        )
+        if budget.methods is None:
+            budget.methods = _methods_by_default()
         self._rates = [
             check_positive_number("learning_rates", rate)
             for rate in learning_rates or ()
@@ -122,29 +121,19 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             learning_rates=learning_rates,
         )
         self.model = model
-        self.max_bytes = max_bytes
+        self.max_bytes = budget.max_bytes
         self.seed = check_seed(seed)
         self.verbose = verbose
-        self._search = BudgetSearch(
-            methods=_methods_by_default() if methods is None else methods,
-            quantize=quantize,
-            min_runtime=min_runtime,
-            input_signature=input_signature,
-        )
-        tables = find_searched_tables(
-            model, layers, layer_settings, min_bytes, seed, self._search, 0
-        )
-        self._options = {
-            "layers": [table.name for table in tables],
-            "layer_settings": layer_settings,
-        }
+        self._budget = budget
+        tables = find_searched_tables(model, budget, layers, seed, 0)
+        self._weights = {table.name: table.sample_weight for table in tables}
         self.original_bytes = self._count(model)
         self._methods = self._methods_that_fit(tables)
         self._bytes, self._fits = {}, 0
 
     def _methods_that_fit(self, tables):
         """Dict of methods by name, in the order of their bytes."""
-        quantize = self._search.quantize
+        quantize = self._budget.quantize
         number = {"float16": 2, "int8": 1}.get(quantize, 4)
         before = sum(
             number * table.layer.input_dim * table.layer.output_dim
@@ -153,14 +142,14 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         room = self.original_bytes - before + _LOOKUP_BYTES * len(tables)
         names = [{choice.name for choice in table.choices} for table in tables]
         sizes = {}
-        for method in self._search.methods:
+        for method in self._budget.methods:
             size = sum(table.bytes_of(method, quantize) for table in tables)
             if method.name in set.intersection(*names) and size < before:
                 sizes[method] = size
         require(
             sizes,
             "`methods` must hold one that makes the tables smaller.",
-            methods=[method.name for method in self._search.methods],
+            methods=[method.name for method in self._budget.methods],
         )
         least = room + min(sizes.values())
         require(
@@ -181,12 +170,12 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         rate = hp.Choice(_RATE, self._rates) if self._rates else None
         if self.seed is not None:
             keras.utils.set_random_seed(self.seed)
+        method = self._methods[name]
         model = compress_model(
             self.model,
-            method=self._methods[name],
+            {x: method.for_table(w) for x, w in self._weights.items()},
             seed=self.seed,
             verbose=self.verbose,
-            **self._options,
         )
         if rate is not None:
             model.optimizer.learning_rate = rate
@@ -212,7 +201,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         return model.fit(*args, callbacks=callbacks, **kwargs)
 
     def _count(self, model):
-        return count_file(model, self._search, self._search.quantize).file_bytes
+        return count_file(model, self._budget, self._budget.quantize).file_bytes
 
 
 class _LogBytes(keras.callbacks.Callback):

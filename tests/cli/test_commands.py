@@ -17,7 +17,7 @@ from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed_command import main
 
 COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --effort 0.1 --seed 0"
-CODED = f"{COMPRESS} --min-bytes 1000"
+CODED = f"{COMPRESS} --layers tokens"
 
 
 def run(command):
@@ -126,7 +126,7 @@ def test_compress_within_limits(folder):
         keras.layers.Dense(1),
         loss="mse",
     )
-    command = "compress model.keras -o out.keras --seed 0 --min-bytes 0"
+    command = "compress model.keras -o out.keras --seed 0 --layers tokens"
     run(f"{command} --max-bytes 5k --quantize int8 --frontier f.json")
     run("export out.keras o.tflite --quantize int8")
     size = os.path.getsize("o.tflite")
@@ -284,14 +284,13 @@ BAD_ARGUMENTS = {
         "-k many": "'many'",
         "--effort 0": "`effort`",
         "--max-bytes 500kib": "`max_bytes`",
-        "--min-bytes 99999": "tokens: left",
         "--layers x": "['tokens']",
-        "--max-bytes 9k --ratio 3": "not allowed with argument --max-bytes",
+        "--max-bytes 9k --max-loss 3": "not allowed with argument --max-b",
         "--quantize int8": "--quantize must be given with",
         "-m 4 --epochs 7": "--epochs must be given with --max-bytes",
-        "--ratio 3 -m 4": "`num_codebooks`",
-        "--ratio 3 --effort 4": "--effort must not",
-        "--max-loss 0.5": "validation_data",
+        "--max-loss 3 -m 4": "--num-codebooks must not",
+        "--max-bytes 9 --effort 4": "--effort must not",
+        "--max-loss 0.5": "`data`",
         "--max-loss 0.5 --data model.keras": "x_validation and y_validation",
     },
     "export model.keras": {
@@ -390,7 +389,11 @@ def test_modules_of_the_model(folder, capsys, monkeypatch):
     run("report out.keras --import own_code")
     assert re.search(r"tokens +600 x 32 +2 x 4", capsys.readouterr().out)
     # A loss is not needed; code in a file is not run.
-    save("model.keras", keras.layers.Embedding(600, 32), loss=unknown_loss)
+    save(
+        "model.keras",
+        keras.layers.Embedding(600, 32, name="tokens"),
+        loss=unknown_loss,
+    )
     run(f"{CODED} --overwrite")
     assert "The result is not compiled" in capsys.readouterr().out
     assert not load().compiled

@@ -18,7 +18,10 @@ from keras_compembed_command import main
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 COMMAND = [sys.executable, keras_compembed_command.__file__]
-COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --seed 0 --min-bytes 1"
+COMPRESS = (
+    "compress model.keras -o out.keras -m 2 -k 4 --seed 0 "
+    "--layers first gl\u00fccklich"
+)
 
 
 @pytest.fixture

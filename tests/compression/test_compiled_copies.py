@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from compressing import NeverTrained
+from compressing import codes
 from compressing import compress
 
 import keras_compembed as kc
@@ -238,7 +239,7 @@ def test_what_cannot_be_copied_is_said(make, reason):
     model = make()
     with pytest.warns(UserWarning, match=reason):
         with pytest.raises(AssertionError):
-            compress(model, learner=NeverTrained)
+            compress(model, codes(learner=NeverTrained))
     with pytest.warns(UserWarning, match="Call `compile`"):
         copy = compress(model)
     assert not copy.compiled and model.compiled

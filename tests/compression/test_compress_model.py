@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from compressing import NeverTrained
 from compressing import check_rows
+from compressing import codes
 from compressing import compress
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.compositions.sum_composition import SumComposition
 
 layers = keras.layers
 IDS = np.array([[1, 2, 0], [59, 3, 4]])
@@ -59,7 +59,7 @@ def test_codes_follow_the_table():
     model = sequential(embeddings_initializer="zeros")
     table = np.repeat(np.eye(8), 8, axis=0)[:60]
     model.get_layer("words").set_weights([table])
-    small = compress(model, learner=None, seed=0)
+    small = compress(model, codes(learner=None), seed=0)
     error = small.get_layer("words").embeddings - table
     assert np.sum(error**2) < 0.05 * np.sum(table**2)
 
@@ -76,7 +76,7 @@ def test_trainability():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_dtype_policy(policy):
-    small = compress(sequential(dtype=policy), min_bytes=0)
+    small = compress(sequential(dtype=policy), smallest=0)
     wanted = keras.DTypePolicy(policy)
     assert small.get_layer("words").dtype_policy == wanted
 
@@ -87,11 +87,11 @@ def test_dtype_policy(policy):
 def test_what_is_done_and_skipped_is_said(capsys):
     model = several(large=60, unnamed=60, tiny=20)
     # As many bytes are not below it.
-    compress(model, min_bytes=1920, verbose=1)
+    compress(model, smallest=1920, verbose=1)
     said = capsys.readouterr().out
-    assert "tiny: left as it is, 640 B is below `min_bytes`" in said
+    assert "tiny: left as it is, 640 B is below 1.88 KB" in said
     assert "large: 60 x 8 table, 1.88 KB -> 1.12 KB" in said
-    compress(model, layers=["large"], num_codebooks=2, verbose=1)
+    compress(model, codes(2), layers=["large"], verbose=1)
     said = capsys.readouterr().out
     assert "unnamed: left as it is, not named in `layers`" in said
 
@@ -125,12 +125,8 @@ def two_towers():
 
 
 def test_layers_of_one_name(capsys):
-    small = compress(
-        two_towers(),
-        layers=["tower_b/words", "kinds"],
-        layer_settings={"tower_b/words": {"num_codebooks": 2}},
-        verbose=1,
-    )
+    how = {"tower_b/words": codes(2), "kinds": codes()}
+    small = compress(two_towers(), how, verbose=1)
     towers = map(small.get_layer, ("tower_a", "tower_b"))
     first, second = (tower.get_layer("words") for tower in towers)
     assert isinstance(first, layers.Embedding)
@@ -141,25 +137,16 @@ def test_layers_of_one_name(capsys):
     assert "\nkinds: 80 x 8 table" in said
 
 
-def test_settings_of_one_layer():
-    small = compress(
-        several(first=60, last=60),
-        layer_settings={
-            "last": {
-                "num_codebooks": 3,
-                "codebook_size": 5,
-                "sample_weight": np.arange(60),
-                "learner": kc.learners.AdditiveQuantizer,
-            }
-        },
-    )
-    assert small.get_layer("first").codebooks.shape == (4, 8, 8)
+def test_method_of_each_layer():
+    learner = kc.learners.AdditiveQuantizer
+    last = codes(3, 5, learner=learner).for_table(np.arange(60))
+    # Tables that are named may be small.
+    how = {"first": kc.methods.Rounded(2), "last": last}
+    model = several(first=60, last=60, other=60)
+    small = kc.compression.compress_model(model, how, verbose=0)
+    assert small.get_layer("first").bits == 2
     assert small.get_layer("last").codebooks.shape == (3, 5, 8)
-    # A composition of its own, too.
-    own = {"words": {"composition": "sum", "learner": None}}
-    small = compress(sequential(), composition="lstm", layer_settings=own)
-    composition = small.get_layer("words").composition
-    assert isinstance(composition, SumComposition)
+    assert type(small.get_layer("other")) is layers.Embedding
 
 
 # Learners.
@@ -170,17 +157,20 @@ def codes_with(learner, **kwargs):
     model.set_weights(
         [np.random.default_rng(0).normal(size=w.shape) for w in model.weights]
     )
-    return compress(model, learner=learner, **kwargs).get_layer("words").codes
+    small = compress(model, codes(learner=learner), **kwargs)
+    return small.get_layer("words").codes
 
 
 def test_seed_of_given_learners():
     learner = kc.learners.RandomCodeLearner
-    codes = codes_with(learner, seed=3)
-    np.testing.assert_array_equal(codes, codes_with(learner, seed=3))
-    assert np.any(codes != codes_with(learner, seed=4))
-    # Its own comes first.
+    found = codes_with(learner, seed=3)
+    np.testing.assert_array_equal(found, codes_with(learner, seed=3))
+    assert np.any(found != codes_with(learner, seed=4))
+    # Its own comes first, and that of the table.
     own = functools.partial(learner, seed=3)
-    np.testing.assert_array_equal(codes, codes_with(own, seed=4))
+    np.testing.assert_array_equal(found, codes_with(own, seed=4))
+    small = compress(sequential(), codes().for_table(seed=3), seed=4)
+    np.testing.assert_array_equal(found, small.get_layer("words").codes)
 
 
 def test_learners_that_take_no_seed():
@@ -202,60 +192,54 @@ def test_given_learners_are_as_silent(capsys):
 
 
 def test_bad_arguments():
+    never = codes(learner=NeverTrained)
     bad = {
-        "num_codebooks": (0,),
-        "codebook_size": (1,),
-        "min_bytes": (-1, 10**6),
         "layers": (["word"], "words", []),
-        "layer_settings": ({"word": {}}, {"words": {"m": 4}}),
         "sample_inputs": (np.array([[60]]),),
-        "composition": ("concat",),
     }
     for name, values in bad.items():
         for value in values:
             with refused(name):
-                compress(sequential(), **{"learner": NeverTrained, name: value})
-
-
-def test_bad_settings():
-    for name, value in (("codebook_size", 1), ("sample_weight", [1.0])):
-        with refused(name):
-            settings = {"words": {name: value}}
-            compress(
-                sequential(), layer_settings=settings, learner=NeverTrained
-            )
+                compress(sequential(), never, **{name: value})
+    for how in ("codes", 32, {"words": None}, {"words": "codes"}):
+        with refused("how", error=TypeError):
+            compress(sequential(), how)
+    with refused("sample_weight"):
+        compress(sequential(), never.for_table(sample_weight=[1.0]))
     with refused("composition", "mean"):
-        compress(sequential(), composition="mean", learner=None)
-    with refused("num_codebooks"):
-        compress(
-            sequential(), composition="concat", num_codebooks=9, learner=None
-        )
-    with refused("method", "codes 4x16"):
-        compress(sequential(), method=kc.methods.Codes(4, 16), num_codebooks=32)
+        compress(sequential(), codes(4, 8, "mean", learner=None))
 
 
 def test_names_that_are_no_layer():
-    rounded = {"method": kc.methods.Rounded(4), "num_codebooks": 8}
-    for arguments, received in (
-        ({"layers": ["words"]}, "tower_a/words"),
-        ({"layers": ["tower_c/words"]}, "tower_c/words"),
-        ({"layers": ["kinds"], "codebook_size": 256}, "kinds"),
-        ({"layer_settings": {"words": {"num_codebooks": 2}}}, "tower_b/words"),
-        ({"layer_settings": {"kinds": rounded}}, "kinds"),
+    two = codes(2)
+    for how, names, received in (
+        (two, ["words"], "tower_a/words"),
+        (two, ["tower_c/words"], "tower_c/words"),
+        # It would be no smaller.
+        (codes(4, 256), ["kinds"], "kinds"),
+        ({"words": two}, None, "tower_b/words"),
+        ({"word": two}, None, "'word'"),
+        ({"kinds": kc.methods.Rounded(4, rank=9)}, None, "narrower than"),
+        ({"kinds": kc.methods.Codes(9, 8, "concat")}, None, "narrower than"),
+        ({"kinds": kc.methods.Anchors(99)}, None, "fewer rows than"),
     ):
-        with refused(next(iter(arguments)), received):
-            compress(two_towers(), **arguments)
+        with refused("layers" if names else "how", received):
+            compress(two_towers(), how, layers=names)
+    with refused("layers", "kinds"):
+        compress(two_towers(), {"kinds": two}, layers=["kinds"])
+    inner = keras.Sequential([keras.Input((None,)), sequential().layers[0]])
+    inner.name = "tower"
+    with refused("how", "tower/words"):
+        model = keras.Sequential([keras.Input((None,)), inner])
+        compress(model, {"words": two, "tower/words": two})
 
 
 def test_what_would_be_no_smaller():
     # The weights of an LSTM, which the default composition has not.
     lstm = functools.partial(kc.learners.KDCodeLearner, composition="lstm")
-    for arguments in (
-        {"codebook_size": 64},
-        {"codebook_size": 2, "learner": lstm},
-    ):
+    for how in codes(4, 64), codes(4, 2, learner=lstm):
         with pytest.raises(ValueError, match="no smaller"):
-            compress(sequential(), **arguments)
+            compress(sequential(), how)
 
 
 def test_tables_must_be_finite():
@@ -264,7 +248,7 @@ def test_tables_must_be_finite():
     table[3] = np.nan
     model.get_layer("words").set_weights([table])
     with refused("embeddings of words") as caught:
-        compress(model, learner=NeverTrained)
+        compress(model, codes(learner=NeverTrained))
     assert "row 3" in str(caught.value)
 
 
@@ -281,6 +265,6 @@ def test_bad_models():
     with pytest.raises(ValueError, match="no Embedding"):
         compress(dense)
     small = compress(sequential(600))
-    for limit in ({}, {"max_bytes": 50_000}):
+    for how in None, kc.Budget(50_000):
         with pytest.raises(ValueError, match="already: words"):
-            kc.compression.compress_model(small, **limit)
+            kc.compression.compress_model(small, how)

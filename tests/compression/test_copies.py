@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from compressing import NeverTrained
 from compressing import check_rows
+from compressing import codes
 from compressing import compress
 from model_zoo import TiedDense
 
@@ -178,7 +179,7 @@ def test_tie_to_a_model_in_a_wrapper_is_kept():
     other = layers.Embedding(70, 3, name="other")(inputs)
     each = layers.TimeDistributed(tower, name="each")(many)
     model = keras.Model([inputs, many], [tower(inputs) + other, each])
-    small = compress(model, codebook_size=2, min_bytes=100)
+    small = compress(model, codes(4, 2), smallest=100)
     assert isinstance(small.get_layer("other"), kc.CodeEmbedding)
     tower = small.get_layer(tower.name)
     assert small.get_layer("each").layer is tower
@@ -229,7 +230,7 @@ def power(exponent):
 def test_layer_that_differs_is_named(parts, name):
     model = words_model(layers.Dense(4), *parts, layers.Dense(2))
     with pytest.raises(ValueError, match=f"'{name}'"):
-        compress(model, learner=NeverTrained)
+        compress(model, codes(learner=NeverTrained))
 
 
 def test_sample_inputs_in_a_structure():
@@ -280,7 +281,7 @@ def test_inputs_that_are_not_taken():
         compress(model)
     compress(model, sample_inputs=np.array([[1, 2, 3, 0, 0]]))
     with pytest.raises(ValueError, match="`sample_inputs`"):
-        compress(model, sample_inputs=IDS, learner=NeverTrained)
+        compress(model, codes(learner=NeverTrained), sample_inputs=IDS)
 
 
 def test_layers_that_give_something_else_each_time():
@@ -363,7 +364,7 @@ def in_the_graph():
 )
 def test_what_cannot_be_copied_is_named_first(make, names):
     with pytest.raises(ValueError) as caught:
-        compress(make(), learner=NeverTrained)
+        compress(make(), codes(learner=NeverTrained))
     for name in names:
         assert name in str(caught.value)
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from compressing import codes
 from compressing import compress
 from compressing import layers_of
 from errors import refused
@@ -100,8 +101,7 @@ def test_lora_and_what_pools_by_itself():
     layer = model.get_layer("bag")
     layer.enable_lora(2)
     layer.lora_embeddings_b.assign(np.ones((2, WIDTH)))
-    settings = {"bag": {"pooled": True}}
-    small = compress(model, layer_settings=settings)
+    small = compress(model)
     assert small.get_layer("bag").combiner is not None
-    with refused("layer_settings", "'bag'"):
-        compress(functional(), layer_settings={"bag": {"pooled": False}})
+    with refused("how", "'bag', but it pools by itself"):
+        compress(functional(), {"bag": codes().for_table(pooled=False)})

@@ -86,22 +86,10 @@ def test_other_tables_get_codes(table):
     assert (layer.num_codebooks, layer.codebook_size) == (32, 16)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"num_codebooks": 4},
-        {"codebook_size": 4},
-        {"method": Codes(32, 16)},
-        {"layer_settings": {"words": {"num_codebooks": 4}}},
-        {"recode_every": 100},
-        {"optimize_for": "latency"},
-    ],
-    ids=lambda given: next(iter(given)),
-)
-def test_what_is_given_holds(given):
-    layer = compress(TABLES["3 numbers"], **given).get_layer("words")
-    assert layer.codebook_size != 4 or "codebook_size" in given
-    assert layer.num_codebooks in (4, 32) or "optimize_for" in given
+def test_what_is_given_holds():
+    for how in Codes(4, 8), {"words": Codes(4, 8)}:
+        layer = compress(TABLES["3 numbers"], how=how).get_layer("words")
+        assert (layer.num_codebooks, layer.codebook_size) == (4, 8)
 
 
 def test_pooled_and_tied_tables():
@@ -124,11 +112,10 @@ def test_pooled_and_tied_tables():
 
 @pytest.mark.slow
 def test_search_finds_what_loses_nothing():
-    search = kc.compression.BudgetSearch()
-    small = compress(TABLES["16 numbers"], max_bytes=30_000, search=search)
+    small = compress(TABLES["16 numbers"], how=kc.Budget(30_000))
     layer = small.get_layer("words")
     np.testing.assert_array_equal(layer.embeddings, TABLES["16 numbers"])
     # Methods that are given are all.
-    search = kc.compression.BudgetSearch(methods=[Rounded(4)])
-    small = compress(TABLES["16 numbers"], max_bytes=30_000, search=search)
+    budget = kc.Budget(30_000, methods=[Rounded(4)])
+    small = compress(TABLES["16 numbers"], how=budget)
     assert isinstance(small.get_layer("words"), kc.QuantizedEmbedding)

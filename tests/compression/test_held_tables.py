@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compressing import NeverTrained
+from compressing import codes
 from compressing import compress
 from model_zoo import Given
 from model_zoo import TiedDense
@@ -59,7 +60,7 @@ class Forgets(Holds):
 def test_tables_that_nothing_holds():
     model, _ = pooled(Forgets(name="host"))
     with pytest.raises(ValueError, match="'host/table_0'"):
-        compress(model, layers=["table_0", "table_1"], learner=NeverTrained)
+        compress(model, codes(learner=NeverTrained), ["table_0", "table_1"])
     small = compress(model, layers=["table_1"])
     assert isinstance(small.get_layer("host").table, kc.CodeEmbedding)
 
@@ -120,14 +121,14 @@ class NeedsTable(Given):
 def test_hosts_that_cannot_be_copied_are_named(make, reason):
     model, _ = pooled(make(name="host"))
     with pytest.raises(ValueError, match=reason):
-        compress(model, learner=NeverTrained)
+        compress(model, codes(learner=NeverTrained))
 
 
 def test_anchors_of_a_table_that_a_layer_multiplies_with():
     words, ids = table(), keras.Input((3,), dtype="int32")
     logits = TiedDense(words, name="logits")(words(ids))
     model = keras.Model(ids, logits)
-    small = compress(model, method=kc.methods.Anchors(20))
+    small = compress(model, kc.methods.Anchors(20))
     given = np.arange(6).reshape(2, 3)
     (layer,) = [x for x in small.layers if isinstance(x, kc.ANTEmbedding)]
     vectors = layer(given)

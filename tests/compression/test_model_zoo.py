@@ -96,7 +96,7 @@ class Made:
 
 
 def smaller(model, inputs):
-    return compress(model, min_bytes=MIN_BYTES, sample_inputs=inputs)
+    return compress(model, smallest=MIN_BYTES, sample_inputs=inputs)
 
 
 @pytest.fixture(scope="module", autouse=True)

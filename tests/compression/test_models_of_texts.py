@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compressing import check_same
+from compressing import codes
 from compressing import compress
 from compressing import run
 from export_models import write
@@ -107,7 +108,7 @@ def test_words_that_keras_reads_back_as_lines(tmp_path):
     words = text.get_vocabulary()
     table = layers.Embedding(len(words), 64)
     model = keras.Sequential([keras.Input((), dtype="string"), text, table])
-    small = compress(model, min_bytes=0, num_codebooks=1, codebook_size=2)
+    small = compress(model, codes(1, 2), smallest=0)
     small.save(tmp_path / "small.keras")
     loaded = keras.saving.load_model(tmp_path / "small.keras")
     assert small.layers[0].get_vocabulary() == words
@@ -122,26 +123,24 @@ def trained():
     return model
 
 
-def within(max_bytes, model, search):
-    return kc.compression.compress_model(
-        model, max_bytes=max_bytes, search=search, min_bytes=0, verbose=0
-    )
+def export_within(budget, model, labels, folder):
+    """The `LiteRTExport` of what a budget gives, with labels."""
+    small = compress(model, budget, smallest=0)
+    path = folder / "small.tflite"
+    return write(small, path, runtime="mediapipe", labels=labels)
 
 
 def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     pytest.importorskip("tensorflow_text")
     pytest.importorskip("mediapipe")
-    file = {
-        "runtime": "mediapipe",
-        "labels": [f"a long name of class {number}" for number in range(3)],
-    }
+    labels = [f"a long name of class {number}" for number in range(3)]
     methods = [kc.methods.Rounded(2), kc.methods.Rounded(8)]
-    search = kc.compression.BudgetSearch(methods, **file)
-    small = within(28_000, trained, search)
-    export = write(small, tmp_path / "small.tflite", **file)
+    target = kc.export.Target("mediapipe")
+    budget = kc.Budget(28_000, target=target, methods=methods, labels=labels)
+    export = export_within(budget, trained, labels, tmp_path)
     assert export.text_bytes > 10_000
     assert export.file_bytes <= 28_000
-    assert export.file_bytes == search.frontier.chosen.file_bytes
+    assert export.file_bytes == budget.frontier.chosen.file_bytes
 
 
 def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
@@ -151,18 +150,13 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     text = keras.Input((1,), dtype="string")
     pooling = layers.GlobalAveragePooling1D()
     model = keras.Sequential([text, layer, embedding(), pooling, head])
-    search = kc.compression.BudgetSearch(
-        [kc.methods.Rounded(2)], runtime="mediapipe"
-    )
-    small = within(60_000, model, search)
-    export = write(
-        small,
-        tmp_path / "small.tflite",
-        runtime="mediapipe",
-        labels=[str(number) for number in range(300)],
-    )
+    target = kc.export.Target("mediapipe")
+    methods = [kc.methods.Rounded(2)]
+    budget = kc.Budget(60_000, target=target, methods=methods)
+    labels = [str(number) for number in range(300)]
+    export = export_within(budget, model, labels, tmp_path)
     # Labels and metadata; vectors of the classes have 19,200 bytes.
-    more = export.file_bytes - search.frontier.chosen.file_bytes
+    more = export.file_bytes - budget.frontier.chosen.file_bytes
     assert 0 <= more < 4_000
 
 
@@ -170,13 +164,14 @@ def test_rows_count_by_how_often_words_occur(trained):
     ids = np.ravel(trained.layers[0](tf.constant(TEXTS)))
     weight = np.sqrt(1 + np.bincount(ids, minlength=700))
 
-    def error(settings, **data):
-        search = kc.compression.BudgetSearch([kc.methods.Rounded(2)], **data)
+    def error(**options):
+        budget = kc.Budget(methods=[kc.methods.Rounded(2)], **options)
         found = kc.compression.find_frontier(
-            trained, search, ["words"], {"words": settings}, verbose=0
+            trained, budget, ["words"], verbose=0
         )
         return found.points[0].error
 
-    data = TEXTS, LABELS
-    found = error({}, train_data=data, validation_data=data)
-    assert found == pytest.approx(error({"sample_weight": weight}), 1e-6)
+    data = kc.compression.TuningData((TEXTS, LABELS), (TEXTS, LABELS))
+    found = error(data=data)
+    wanted = error(sample_weight={"words": weight})
+    assert found == pytest.approx(wanted, 1e-6)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from compressing import check_rows
 from compressing import check_same
+from compressing import codes
 from compressing import compress
 from compressing import layers_of
 from compressing import run
@@ -175,8 +176,6 @@ def test_rows_that_are_read_otherwise(build):
     inputs = keras.Input((4,), dtype="int32")
     model = keras.Model(inputs, build(inputs))
     gives_rows(model)
-    with refused("layer_settings", "'words'"):
-        compress(model, layer_settings={"words": {"pooled": True}})
 
 
 def test_ids_of_other_kinds():
@@ -191,15 +190,15 @@ def test_ids_of_other_kinds():
 
 def test_rows_on_request():
     model = sequential(mask_zero=True)
-    small = gives_rows(model, layer_settings={"words": {"pooled": False}})
+    small = gives_rows(model, how=codes().for_table(pooled=False))
     rows = keras.Model(small.inputs[0], small.get_layer("words").output)
     assert rows(IDS).shape == (2, 4, WIDTH)
     check_rows(model, small, IDS)
-    small = compressed(model, layer_settings={"words": {"pooled": True}})
+    small = compressed(model)
     pooled = keras.Model(small.inputs[0], small.get_layer("words").output)
     assert pooled(IDS).shape == (2, WIDTH)
     with refused("pooled", "rows"):
-        compress(model, layer_settings={"words": {"pooled": "rows"}})
+        codes().for_table(pooled="rows")
 
 
 def test_pooling_of_a_table_that_stays():
@@ -211,8 +210,8 @@ def test_pooling_of_a_table_that_stays():
     small = gives_rows(model)
     assert type(small.get_layer("pool")) is Mean
     check_rows(model, small, IDS)
-    with refused("layer_settings", "whose 'pool'"):
-        compress(model, layer_settings={"words": {"pooled": True}})
+    budget = kc.Budget(10**6, methods=[kc.methods.Codes(4, 8, effort=0.1)])
+    check_rows(model, gives_rows(model, how=budget), IDS)
 
 
 # Models of all kinds.
@@ -250,7 +249,7 @@ class WrongCodes(kc.methods.Codes):
 
 def test_copy_is_compared():
     with pytest.raises(ValueError, match="'pool'"):
-        compress(sequential(), method=WrongCodes(4, 8))
+        compress(sequential(), WrongCodes(4, 8))
 
 
 # Training.
@@ -258,7 +257,7 @@ def test_copy_is_compared():
 
 def test_cloned_and_trained_with_codes_that_follow(tmp_path):
     model = sequential(mask_zero=True)
-    small = compress(model, recode_every=1)
+    small = compress(model, codes(recode_every=1))
     clone = keras.models.clone_model(small)
     clone.set_weights(small.get_weights())
     check_same(run(clone, IDS), run(small, IDS), 0)

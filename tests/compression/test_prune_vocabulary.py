@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from export_models import write
 
 import keras_compembed as kc
 
@@ -79,10 +80,9 @@ def test_file_gets_smaller(tmp_path):
     model.layers[1].trainable = False
     small = prune(model, [" ".join(f"word{i}" for i in range(100))])
     assert not small.layers[1].trainable
-    options = {"runtime": "tf-text", "overwrite": True, "verbose": 0}
     path = tmp_path / "model.tflite"
     before, after = (
-        kc.export.export_litert(each, path, **options).file_bytes
+        write(each, path, runtime="tf-text").file_bytes
         for each in (model, small)
     )
     assert after < before / 2

@@ -13,7 +13,7 @@ def table():
     return np.random.default_rng(0).normal(size=(ROWS, WIDTH))
 
 
-def compressed(steps_per_execution=1, **kwargs):
+def compressed(steps_per_execution=1, recode_every=4):
     model = keras.Sequential(
         [
             keras.Input((5,), dtype="int32"),
@@ -23,8 +23,10 @@ def compressed(steps_per_execution=1, **kwargs):
         ]
     )
     model.layers[0].embeddings.assign(table())
-    options = {"min_bytes": 0, "seed": 0, "verbose": 0, "recode_every": 4}
-    small = kc.compression.compress_model(model, 3, 4, **{**options, **kwargs})
+    codes = kc.methods.Codes(3, 4, recode_every=recode_every)
+    small = kc.compression.compress_model(
+        model, {"words": codes}, seed=0, verbose=0
+    )
     small.compile(
         keras.optimizers.SGD(3.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

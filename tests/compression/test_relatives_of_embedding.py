@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from compressing import check_same
+from compressing import codes
 from compressing import compress
 from compressing import run
 
@@ -118,13 +119,8 @@ def test_changed_by_keras(change, kwargs, capsys):
         with_lora(layer)
     else:
         layer.quantize(change)
-    small = compress(
-        model,
-        num_codebooks=1,
-        codebook_size=KEPT,
-        learner=lambda *shape: FirstRows(),
-        verbose=1,
-    )
+    first = codes(1, KEPT, learner=lambda *shape: FirstRows())
+    small = compress(model, first, verbose=1)
     coded = small.get_layer("words")
     said = "LoRA merged" if change == "lora" else f"{change} numbers"
     assert said in capsys.readouterr().out

@@ -67,9 +67,7 @@ def test_rows_of_another_layer(tmp_path):
         ]
     )
     method = Vocabulary(60, 4, "nearest", COUNTS, rows=Rounded(4))
-    small = kc.compression.compress_model(
-        model, method=method, min_bytes=0, verbose=0
-    )
+    small = kc.compression.compress_model(model, {"words": method}, verbose=0)
     layer = small.get_layer("words")
     assert isinstance(layer.rows, kc.QuantizedEmbedding)
     kept = np.argsort(-COUNTS)[:60]

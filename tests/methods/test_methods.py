@@ -29,9 +29,9 @@ METHODS = [
 ]
 
 
-def compress(model, method, **kwargs):
+def compress(model, method):
     return kc.compression.compress_model(
-        model, method=method, seed=0, verbose=0, **kwargs
+        model, {"words": method}, seed=0, verbose=0
     )
 
 
@@ -43,7 +43,7 @@ def test_fitted_layers(method, quantize, tmp_path):
     table = layers.Embedding(400, 12, name="words")
     model = keras.Model(inputs, keras.ops.tanh(table(inputs)))
     table.embeddings.assign(TABLE)
-    small = compress(model, method, min_bytes=0)
+    small = compress(model, method)
     layer = small.get_layer("words")
     assert isinstance(layer, method.rows)
     rows = keras.ops.convert_to_numpy(layer.embeddings)
@@ -115,7 +115,7 @@ def test_rounded_rows_in_every_place_of_a_table():
             (Rounded(8), 0.02),
             (Rounded(8, rank=16, learn_rows=True), 0.03),
         ):
-            small = compress(model, method, min_bytes=100)
+            small = compress(model, method)
             layer = small.get_layer("words")
             assert type(layer) is kc.QuantizedEmbedding
             reverse = layer.reverse and layer.reverse.tie_weights

@@ -172,7 +172,7 @@ def test_every_layer_has_a_place(write):
         "4 anchors",
         "non-zeros",
         "Tables left as they are",
-        "is below `min_bytes`",
+        "is below 64.0 KB",
         "rounded rows",
         "scales",
     ):

@@ -1,5 +1,7 @@
 """`compress_model` as its tests call it, and what its copies must give."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 
@@ -13,13 +15,19 @@ class NeverTrained(kc.learners.RandomCodeLearner):
         raise AssertionError("codes are learned before all is checked")
 
 
-def compress(model, **kwargs):
+def codes(num_codebooks=4, codebook_size=8, *args, **kwargs):
+    """Random codes, unless another learner is given."""
+    kwargs.setdefault("learner", kc.learners.RandomCodeLearner)
+    return kc.methods.Codes(num_codebooks, codebook_size, *args, **kwargs)
+
+
+def compress(model, how=None, layers=None, smallest=1000, **kwargs):
     """Replaces tables of 1000 bytes, by random codes unless told otherwise."""
-    settings = {"min_bytes": 1000, "verbose": 0}
-    if "method" not in kwargs:
-        settings |= {"num_codebooks": 4, "codebook_size": 8}
-        settings["learner"] = kc.learners.RandomCodeLearner
-    return kc.compression.compress_model(model, **{**settings, **kwargs})
+    place = "keras_compembed.compression.table_choice.SMALLEST_BYTES"
+    options = {"verbose": 0, **kwargs}
+    how = codes() if how is None else how
+    with mock.patch(place, smallest):
+        return kc.compression.compress_model(model, how, layers, **options)
 
 
 def layers_of(model, cls=kc.CodeEmbedding):

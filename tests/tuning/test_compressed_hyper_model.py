@@ -53,20 +53,15 @@ def make_model(tables=1):
     return model
 
 
-def make_hypermodel(model=None, **options):
-    options = {
-        "methods": SMALL,
-        "min_bytes": 0,
-        "seed": 0,
-        "verbose": 0,
-        **options,
-    }
-    return kc.tuning.CompressedHyperModel(model or make_model(), **options)
+def make_hypermodel(model=None, layers=("words0",), rates=None, **options):
+    budget = kc.Budget(**{"methods": SMALL, **options})
+    model = model or make_model()
+    return kc.tuning.CompressedHyperModel(model, budget, layers, rates, 0, 0)
 
 
 @pytest.fixture(scope="module")
 def hypermodel():
-    return make_hypermodel(learning_rates=[1e-3, 1e-2])
+    return make_hypermodel(rates=[1e-3, 1e-2])
 
 
 def file_bytes(model, folder):
@@ -84,7 +79,8 @@ def methods_of(hypermodel):
 def test_default_methods_fit_where_they_are_proposed(tmp_path):
     model = make_model(tables=2)
     limit = 30_000
-    hypermodel = make_hypermodel(model, methods=None, max_bytes=limit)
+    layers = ["words0", "words1"]
+    hypermodel = make_hypermodel(model, layers, methods=None, max_bytes=limit)
     assert hypermodel.original_bytes == file_bytes(model, tmp_path)
     names = methods_of(hypermodel)
     assert {"codes 2x4", "int2 rank 4"} <= set(names)
@@ -192,12 +188,13 @@ def test_two_objectives_and_a_seed(tmp_path):
         ({"max_bytes": 0}, "max_bytes", ValueError),
         ({"max_bytes": 100}, "max_bytes", ValueError),
         ({"layers": ["other"]}, None, ValueError),
-        ({"min_bytes": 10**6}, None, ValueError),
+        ({"layers": None}, None, ValueError),
         ({"methods": []}, "methods", ValueError),
         ({"methods": [kc.methods.Codes(64, 256)]}, "methods", ValueError),
         ({"methods": ["codes"]}, "methods", TypeError),
         ({"methods": SMALL * 2}, "methods", ValueError),
-        ({"learning_rates": [-1.0]}, "learning_rates", ValueError),
+        ({"rates": [-1.0]}, "learning_rates", ValueError),
+        ({"max_time": 3}, "budget", ValueError),
         ({"model": "model"}, "model", ValueError),
         ({"model": keras.Sequential([])}, "model", ValueError),
     ],
@@ -212,7 +209,7 @@ def test_rates_of_a_schedule():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 9)
     model.compile(keras.optimizers.SGD(schedule), "mse")
     with pytest.raises(ValueError, match="has a schedule"):
-        make_hypermodel(model, learning_rates=[0.1])
+        make_hypermodel(model, rates=[0.1])
 
 
 def test_keras_tuner_is_needed(monkeypatch):

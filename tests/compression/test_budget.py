@@ -1,6 +1,5 @@
-"""`compress_model` with a limit in place of settings."""
+"""`compress_model` with a budget in place of a method."""
 
-import contextlib
 import re
 import signal
 
@@ -12,7 +11,7 @@ from errors import refused
 from errors import warned
 
 import keras_compembed as kc
-from keras_compembed.compression import BudgetSearch
+from keras_compembed.compression import TuningData
 from keras_compembed.compression import find_frontier
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
@@ -51,15 +50,15 @@ def data(model):
     return IDS, np.argmax(model(IDS), axis=-1)
 
 
-def make_search(**kwargs):
-    return BudgetSearch(**{"methods": METHODS, "quantize": "int8", **kwargs})
+def make_budget(max_bytes=None, **kwargs):
+    options = {"methods": METHODS, "quantize": "int8", **kwargs}
+    return kc.Budget(max_bytes, **options)
 
 
-def compress(model, search=None, **kwargs):
+def compress(model, how, **kwargs):
+    names = [x.name for x in model.layers if isinstance(x, layers.Embedding)]
     return kc.compression.compress_model(
-        model,
-        search=search,
-        **{"seed": 0, "verbose": 0, "min_bytes": 0} | kwargs,
+        model, how, names, **{"seed": 0, "verbose": 0, **kwargs}
     )
 
 
@@ -80,7 +79,7 @@ def error_of(model, small):
 @pytest.fixture(scope="module")
 def sizes(model):
     """Points of the frontier by method."""
-    found = find_frontier(model, make_search(), min_bytes=0, verbose=0)
+    found = find_frontier(model, make_budget(), ["words"], verbose=0)
     return {point.name: point for point in found}
 
 
@@ -88,7 +87,7 @@ def test_frontier_has_all_sizes(model, sizes, tmp_path):
     assert set(sizes) == {method.name for method in METHODS}
     ranked = sorted(sizes, key=lambda name: sizes[name].error)
     assert ranked[0] == "int4" and ranked[-1] == "codes 2x8"
-    small, point = compress(model, method=Rounded(2)), sizes["int2"]
+    small, point = compress(model, Rounded(2)), sizes["int2"]
     assert point.error == pytest.approx(error_of(model, small), 1e-3)
     assert point.is_exported
     assert point.file_bytes == file_bytes(small, tmp_path)
@@ -96,10 +95,10 @@ def test_frontier_has_all_sizes(model, sizes, tmp_path):
 
 def test_best_within_a_limit_is_taken(model, sizes, tmp_path):
     limit = sizes["int2"].file_bytes
-    search = make_search()
-    small = compress(model, search, max_bytes=limit)
-    assert search.frontier.limit_bytes == limit
-    chosen = search.frontier.chosen
+    budget = make_budget(limit)
+    small = compress(model, budget)
+    assert budget.frontier.limit_bytes == limit
+    chosen = budget.frontier.chosen
     # As many bytes as allowed are not too many.
     assert file_bytes(small, tmp_path) == chosen.file_bytes <= limit
     assert chosen.is_exported and small.compiled
@@ -108,18 +107,18 @@ def test_best_within_a_limit_is_taken(model, sizes, tmp_path):
     # It is fit to the table, with care.
     assert chosen.error == pytest.approx(error_of(model, small), 1e-3)
     # No time for more than the smallest.
-    search = make_search(max_time=1e-6)
-    compress(model, search, max_bytes=limit)
-    assert len(search.frontier) == 1 and search.frontier.chosen.error > 0
+    budget = make_budget(limit, max_time=1e-6)
+    compress(model, budget)
+    assert len(budget.frontier) == 1 and budget.frontier.chosen.error > 0
 
 
 def test_settings_by_default_come_near_to_the_limit(model, sizes, tmp_path):
     limit = sizes["int2"].file_bytes
-    search = BudgetSearch(quantize="int8")
-    small = compress(model, search, max_bytes=limit)
+    budget = make_budget(limit, methods=None)
+    small = compress(model, budget)
     assert 0.97 * limit <= file_bytes(small, tmp_path) <= limit
     # No worse than what one would think of first.
-    assert search.frontier.chosen.error <= sizes["int2"].error
+    assert budget.frontier.chosen.error <= sizes["int2"].error
 
 
 def test_nothing_fits(model, sizes):
@@ -128,24 +127,27 @@ def test_nothing_fits(model, sizes):
         (sizes[method.name] for method in methods), key=lambda x: x.file_bytes
     )
     with refused("max_bytes", 500) as caught:
-        compress(model, make_search(methods=methods), max_bytes=500)
-    expected = rf"{smallest.file_bytes:,} bytes.* {smallest.name}, .* \d+%"
-    assert re.search(expected, str(caught.value))
-    with refused("ratio", "1000"):
-        compress(model, make_search(methods=methods[1:]), ratio=1000)
+        compress(model, make_budget(500, methods=methods))
+    expected = (
+        rf"{smallest.file_bytes:,} bytes.* which ([\d,]+) are not embeddings.*"
+        rf" {smallest.name}, .* \d+%"
+    )
+    found = re.search(expected, str(caught.value))
+    tables = smallest.file_bytes - int(found[1].replace(",", ""))
+    (method,) = (x for x in methods if x.name == smallest.name)
+    assert tables == method.litert_bytes(400, 16, "int8")
 
 
-def test_ratio_is_of_files_and_a_seed_gives_the_same(model, tmp_path):
+def test_a_seed_gives_the_same(model, tmp_path):
     original = file_bytes(model, tmp_path, None)
     found = []
     for _ in range(2):
-        search = make_search(methods=METHODS[:1])
-        small = compress(model, search, ratio=2)
-        found.append(search.frontier)
+        budget = make_budget("20k", methods=METHODS[:1])
+        small = compress(model, budget)
+        found.append(budget.frontier)
     assert found[0] == found[1]
     assert found[0].original_bytes == original
-    assert found[0].limit_bytes == original // 2
-    assert file_bytes(small, tmp_path) <= original / 2
+    assert file_bytes(small, tmp_path) <= found[0].limit_bytes == 20_000
 
 
 def test_tables_share_bytes(tmp_path):
@@ -156,32 +158,26 @@ def test_tables_share_bytes(tmp_path):
     for layer, scale in zip(rows, (1, 0.01), strict=True):
         layer.embeddings.assign(scale * rng.normal(size=(400, 8)))
     methods = [Rounded(2), Rounded(8)]
-    settings = {
-        "large": {"method": methods[1]},
-        "still": {"method": methods[0]},
-    }
+    both = {"large": methods[1], "still": methods[0]}
+    small = kc.compression.compress_model(model, both, verbose=0)
     # Less than what more bits of a row take.
-    small = compress(model, layer_settings=settings)
     limit = file_bytes(small, tmp_path) + 700
-    search = make_search(methods=methods)
-    small = compress(model, search, max_bytes=limit)
+    budget = make_budget(limit, methods=methods)
+    small = compress(model, budget)
     best = {"large": "int8", "still": "int2"}
-    assert search.frontier.chosen.methods == best
+    assert budget.frontier.chosen.methods == best
     assert file_bytes(small, tmp_path) <= limit
     # No room for more than the smallest of each.
-    smallest = min(search.frontier, key=lambda x: x.file_bytes)
-    compress(model, search, max_bytes=smallest.file_bytes + 300)
-    assert search.frontier.chosen.methods == dict.fromkeys(best, "int2")
+    smallest = min(budget.frontier, key=lambda x: x.file_bytes)
+    budget = make_budget(smallest.file_bytes + 300, methods=methods)
+    compress(model, budget)
+    assert budget.frontier.chosen.methods == dict.fromkeys(best, "int2")
     limit = smallest.file_bytes - 1
     with refused("max_bytes", limit):
-        compress(model, search, max_bytes=limit)
+        compress(model, make_budget(limit, methods=methods))
 
 
 # With data.
-
-
-def tuning(data, **kwargs):
-    return make_search(train_data=data, validation_data=data, **kwargs)
 
 
 def test_best_after_tuning_is_taken(model, sizes, data):
@@ -194,9 +190,11 @@ def test_best_after_tuning_is_taken(model, sizes, data):
     )
     fit_options = {"batch_size": 64, "callbacks": [callback]}
     options = {"epochs": 2, "num_tuned": 2, "fit_options": fit_options}
-    search = tuning(data, methods=METHODS[1:3], **options)
-    small = compress(model, search, max_bytes=sizes["int4"].file_bytes)
-    found = search.frontier
+    data_of_both = TuningData(data, data, **options)
+    limit = sizes["int4"].file_bytes
+    budget = make_budget(limit, data=data_of_both, methods=METHODS[1:3])
+    small = compress(model, budget)
+    found = budget.frontier
     tuned = [x.score for x in found if x.score is not None]
     assert len(tuned) == 2 and found.chosen.score == max(tuned)
     _, score = small.evaluate(*data, verbose=0)
@@ -217,37 +215,38 @@ def test_training_is_one_fit(model, sizes, data):
             on_epoch_begin=lambda epoch, logs: begun.append(epoch),
         ),
     ]
-    search = make_search(
-        methods=[Rounded(4)],
-        train_data=tf.data.Dataset.from_tensors(data).repeat(),
-        validation_data=data,
+    data = TuningData(
+        tf.data.Dataset.from_tensors(data).repeat(),
+        data,
         epochs=4,
         num_tuned=1,
         fit_options={"steps_per_epoch": 3, "callbacks": callbacks},
     )
-    small = compress(
-        model,
-        search,
+    budget = make_budget(
         # Trained rows may take more.
-        max_bytes=sizes["int4"].file_bytes + 500,
-        layer_settings={"words": {"sample_weight": np.ones(400)}},
+        sizes["int4"].file_bytes + 500,
+        data=data,
+        methods=[Rounded(4)],
+        sample_weight={"words": np.ones(400)},
     )
+    small = compress(model, budget)
     assert begun == ["training", 0, 1, 2, 3]
     assert float(small.optimizer.learning_rate) == pytest.approx(0.0125)
 
 
 def test_smallest_within_a_loss(model, data):
-    search = make_search(methods=METHODS[2:], num_tuned=1, validation_data=data)
-    small = compress(model, search, max_loss=0.1)
-    _, score = small.evaluate(*data, verbose=0)
-    chosen = search.frontier.chosen
+    data = TuningData(None, data, num_tuned=1)
+    budget = make_budget(max_loss=0.1, data=data, methods=METHODS[2:])
+    small = compress(model, budget)
+    _, score = small.evaluate(*data.validation, verbose=0)
+    chosen = budget.frontier.chosen
     assert score == pytest.approx(chosen.score) and score >= 0.9
-    for point in search.frontier:
+    for point in budget.frontier:
         if point.score is not None and point.score >= 0.9:
             assert chosen.file_bytes <= 1.15 * point.file_bytes
-    search = make_search(methods=METHODS[:1], validation_data=data)
+    budget = make_budget(max_loss=0.001, data=data, methods=METHODS[:1])
     with refused("max_loss", "accuracy is 1.0000"):
-        compress(model, search, max_loss=0.001)
+        compress(model, budget)
 
 
 def test_file_is_counted_after_tuning(data, tmp_path):
@@ -260,10 +259,11 @@ def test_file_is_counted_after_tuning(data, tmp_path):
     model = keras.Model(ids, layers.Dense(2, "softmax")(x))
     loss = "sparse_categorical_crossentropy"
     model.compile("sgd", loss, run_eagerly=True)
-    limit = file_bytes(compress(model, method=METHODS[1]), tmp_path)
-    search = tuning(data, methods=METHODS[1:2], epochs=1)
-    small = compress(model, search, max_bytes=limit)
-    chosen = search.frontier.chosen
+    limit = file_bytes(compress(model, METHODS[1]), tmp_path)
+    data = TuningData(data, data, epochs=1)
+    budget = make_budget(limit, data=data, methods=METHODS[1:2])
+    small = compress(model, budget)
+    chosen = budget.frontier.chosen
     assert file_bytes(small, tmp_path) == chosen.file_bytes <= limit
     assert chosen.score is None and small.compiled
 
@@ -280,17 +280,15 @@ def test_rows_count_by_how_often_they_are_trained_on():
     weight = np.ones(40)
     weight[8] = np.sqrt(1 + 6)
 
-    def error(data=None, **settings):
-        both = {"train_data": data, "validation_data": data}
-        search = BudgetSearch([Rounded(2)], **both)
-        found = find_frontier(
-            model, search, ["words"], {"words": settings}, verbose=0
-        )
+    def error(**options):
+        budget = kc.Budget(methods=[Rounded(2)], **options)
+        found = find_frontier(model, budget, ["words"], verbose=0)
         return found.points[0].error
 
-    expected = error(sample_weight=weight)
+    expected = error(sample_weight={"words": weight})
     for each in data, tf.data.Dataset.from_tensors(data):
-        assert error(each) == pytest.approx(expected, 1e-6)
+        found = error(data=TuningData(each, each))
+        assert found == pytest.approx(expected, 1e-6)
     assert abs(error() - expected) > 1e-3 * expected
 
 
@@ -326,20 +324,20 @@ def measured():
 def test_better_is_what_keras_says(metric, measured):
     model, data = measured
     methods = [Rounded(2), Rounded(8)]
-    options = {"validation_data": data, "num_tuned": 2, "metric": metric}
-    search = BudgetSearch(methods, **options)
-    compress(model, search, max_bytes=10**6)
-    assert search.frontier.chosen.name == "int8"
-    scores = {point.name: point.score for point in search.frontier}
+    data = TuningData(None, data, num_tuned=2, metric=metric)
+    budget = kc.Budget("1MB", data=data, methods=methods)
+    compress(model, budget)
+    assert budget.frontier.chosen.name == "int8"
+    scores = {point.name: point.score for point in budget.frontier}
     assert scores["int8"] != scores["int2"]
 
 
 def test_metrics_that_are_not_known(measured):
     model, data = measured
     for metric, argument in (("goodness", "mode"), ("recall", "metric")):
-        search = BudgetSearch(validation_data=data, metric=metric)
+        budget = kc.Budget(9000, data=TuningData(None, data, metric=metric))
         with refused(argument, metric):
-            compress(model, search, max_bytes=9000)
+            compress(model, budget)
 
 
 def test_callbacks_of_keras_know_metrics_of_classes():
@@ -364,14 +362,15 @@ class Pressed(Rounded):
 
     def __init__(self, bits, fits):
         super().__init__(bits)
-        self.fits, self.count = fits, 0
+        # Copies share the list.
+        self.fits, self.begun = fits, []
 
     def start(self, seed=None, verbose=0):
         fit = super().start(seed, verbose)
 
         def from_table(*args, **kwargs):
-            self.count += 1
-            if self.count in self.fits:
+            self.begun.append(args)
+            if len(self.begun) in self.fits:
                 signal.raise_signal(signal.SIGINT)
             return fit.from_table(*args, **kwargs)
 
@@ -379,29 +378,29 @@ class Pressed(Rounded):
 
 
 def test_interrupt_keeps_the_best_so_far(model, sizes, capsys):
-    search = make_search(methods=[*METHODS[1:3], Pressed(4, [1])])
+    methods = [*METHODS[1:3], Pressed(4, [1])]
+    budget = make_budget(sizes["int4"].file_bytes, methods=methods)
     with warned("interrupted"):
-        compress(model, search, max_bytes=sizes["int4"].file_bytes, verbose=1)
-    errors = {x.name: x.error for x in search.frontier if x.error is not None}
+        compress(model, budget, verbose=1)
+    errors = {x.name: x.error for x in budget.frontier if x.error is not None}
     assert set(errors) == {"int2", "int2 rank 4"}
-    assert search.frontier.chosen.name == min(errors, key=errors.get)
+    assert budget.frontier.chosen.name == min(errors, key=errors.get)
     assert "Interrupted" in capsys.readouterr().out
 
 
 def test_interrupt_before_anything_is_known(model, sizes, tmp_path):
     limit = sizes["int4"].file_bytes
     with pytest.raises(KeyboardInterrupt):
-        search = make_search(methods=[Pressed(4, range(99))])
-        compress(model, search, max_bytes=limit)
+        compress(model, make_budget(limit, methods=[Pressed(4, range(99))]))
     # Once: what fits is fit all the same, also what is fit with care.
     pressed = Pressed(4, [1])
     with warned("interrupted"):
-        small = compress(model, make_search(methods=[pressed]), max_bytes=limit)
+        small = compress(model, make_budget(limit, methods=[pressed]))
     assert file_bytes(small, tmp_path) <= limit
     pressed = Pressed(4, [2])
     with warned("interrupted"):
-        compress(model, make_search(methods=[pressed]), max_bytes=limit)
-    assert pressed.count == 3
+        compress(model, make_budget(limit, methods=[pressed]))
+    assert len(pressed.begun) == 3
 
 
 def test_interrupt_ends_training(model, sizes, data):
@@ -411,12 +410,14 @@ def test_interrupt_ends_training(model, sizes, data):
 
     press = keras.callbacks.LambdaCallback(on_epoch_end=press)
     options = {"num_tuned": 2, "fit_options": {"callbacks": [press]}}
-    search = tuning(data, methods=METHODS[1:3], **options)
+    both = TuningData(data, data, **options)
+    limit = sizes["int4"].file_bytes
+    budget = make_budget(limit, data=both, methods=METHODS[1:3])
     with warned("interrupted"):
-        small = compress(model, search, max_bytes=sizes["int4"].file_bytes)
+        small = compress(model, budget)
     # The second is not trained.
-    (chosen,) = (x for x in search.frontier if x.score is not None)
-    assert chosen == search.frontier.chosen
+    (chosen,) = (x for x in budget.frontier if x.score is not None)
+    assert chosen == budget.frontier.chosen
     _, score = small.evaluate(*data, verbose=0)
     assert score == pytest.approx(chosen.score)
 
@@ -427,72 +428,70 @@ def test_copies_that_were_not_trained_are_compiled_as_asked(model, sizes, data):
     def compile(copy):
         calls.append(copy)
         # Before anything was evaluated.
-        if len(calls) == 2:
+        if len(calls) == 1:
             raise KeyboardInterrupt
         copy.compile("adam", "sparse_categorical_crossentropy")
 
-    for given in ({}, {"validation_data": data, "mode": "min"}):
-        search = make_search(methods=METHODS[2:3], compile=compile, **given)
-        limit = sizes["int2"].file_bytes
-        with warned("interrupted") if given else contextlib.nullcontext():
-            copy = compress(model, search, max_bytes=limit)
-        assert type(copy.optimizer) is keras.optimizers.Adam
-    assert len(calls) == 3
+    data = TuningData(None, data, compile=compile, mode="min")
+    limit = sizes["int2"].file_bytes
+    budget = make_budget(limit, data=data, methods=METHODS[2:3])
+    with warned("interrupted"):
+        copy = compress(model, budget)
+    assert type(copy.optimizer) is keras.optimizers.Adam
+    assert len(calls) == 2
 
 
 # What is refused.
 
 
-def test_limits_are_checked_first(model):
-    # For a loss there must be data.
-    bad = {"max_bytes": (0, 10.5), "ratio": (1, "x"), "max_loss": (-1, 0.1)}
-    for name, values in bad.items():
-        for value in values:
-            with refused(name, value):
-                compress(model, **{name: value})
-    with refused("max_bytes", "none"):
-        compress(model, search=BudgetSearch())
-
-
-def test_limits_come_alone(model):
-    others = {"ratio": 2, "method": Rounded(4), "num_codebooks": 8}
-    # Those by default are no less given.
-    others |= {"codebook_size": 16, "recode_every": 8}
-    for name, value in others.items():
-        with refused(name):
-            compress(model, max_bytes=9, **{name: value})
-
-
-def test_options_are_checked():
+def test_options_are_checked(data):
     endless = tf.data.Dataset.from_tensors(1).repeat()
-    bad = {
-        "methods": ([], [Codes(2, 8), Codes(2, 8, effort=2)]),
-        "validation_data": (endless, [1], (IDS, IDS[1:]), (IDS[:0], IDS[:0])),
-        "quantize": ("int4",),
-        "min_runtime": (2,),
+    of_data = {
+        "validation": (endless, [1], (IDS, IDS[1:]), (IDS[:0], IDS[:0]), None),
+        "train": (endless, "ids"),
         "epochs": (0,),
         "num_tuned": (0,),
         "mode": ("up",),
-        "max_time": (0,),
         "compile": (3,),
         "fit_options": ({"epochs": 1},),
     }
+    for name, values in of_data.items():
+        for value in values:
+            with refused(name, ""):
+                TuningData(**{"train": data, "validation": data, name: value})
+    following = Codes(2, 8, recode_every=4)
+    bad = {
+        "methods": ([], METHODS[:1] * 2, [Rounded(2).for_table(seed=1)]),
+        "max_bytes": (0, 10.5, "a few"),
+        # For a loss there must be data.
+        "max_loss": (-1, 0.1),
+        "data": ((data, data),),
+        "quantize": ("int4",),
+        "max_time": (0,),
+        "target": ("mediapipe",),
+    }
+    bad["methods"] += ([following],)
     for name, values in bad.items():
         for value in values:
             with refused(name, ""):
-                BudgetSearch(**{name: value})
-
-
-def test_other_objects_are_refused(model, data):
-    with refused("validation_data", None):
-        BudgetSearch(train_data=data)
+                kc.Budget(**{name: value})
+    with refused("max_bytes", 9):
+        kc.Budget(9, 0.1, TuningData(data, data))
     with refused("methods", "int8", TypeError):
-        BudgetSearch(methods=["int8"])
-    with refused("search", "int8", TypeError):
-        compress(model, search="int8", max_bytes=1000)
+        kc.Budget(methods=["int8"])
+
+
+def test_budgets_that_do_not_fit_a_model(model, data):
+    with refused("max_bytes", "None"):
+        compress(model, kc.Budget())
+    with refused("sample_weight", "'word'"):
+        compress(model, kc.Budget(9000, sample_weight={"word": [1]}))
+    with refused("layers", "'word'"):
+        find_frontier(model, layers=["word"])
+    with refused("budget", "int8", TypeError):
+        find_frontier(model, "int8")
     loose = keras.Sequential([keras.Input((2,)), layers.Embedding(9, 2)])
     with refused("model", "not compiled"):
-        compress(loose, make_search(validation_data=data), max_loss=0.1)
+        compress(loose, kc.Budget(max_loss=0.1, data=TuningData(None, data)))
     with pytest.raises(ValueError, match="no method"):
-        search = make_search(methods=[Anchors(500, 2)])
-        compress(model, search, max_bytes=9000)
+        compress(model, make_budget(9000, methods=[Anchors(500, 2)]))

@@ -1,0 +1,242 @@
+"""How few bytes a model may have, or how little it may lose."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.export.target import check_target
+from keras_compembed.litert.litert_form import TOLERANCES
+from keras_compembed.methods.method import check_method
+from keras_compembed.utils.byte_counts import number_of_bytes
+from keras_compembed.utils.text_tensors import with_text_tensors
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
+
+
+@dataclasses.dataclass(eq=False)
+class TuningData:
+    """Data on which a `keras_compembed.Budget` trains and compares copies.
+
+    Data are a tuple `(x, y)` or `(x, y, sample_weight)`, or a batched
+    `tf.data.Dataset`. Texts may be a list or an array of strings.
+
+    Example:
+
+    >>> ids, labels = np.zeros((8, 20), "int32"), np.zeros(8)
+    >>> data = TuningData((ids, labels), (ids, labels), epochs=2)
+
+    Args:
+        train: Data to train the best few on, or None: none is trained.
+        validation: Data to choose on.
+        epochs: Positive integer, of each that is trained; the weights of the
+            best are kept. Defaults to `3`.
+        num_tuned: Positive integer, how many are trained. Defaults to `3`.
+        fit_options: Optional dict of further arguments of `fit`, such as
+            `{"batch_size": 64}`.
+        compile: Optional callable that compiles a copy of the model, e.g.
+            with a lower learning rate. Defaults to `None`: copies are
+            compiled as the model is.
+        metric: Optional string, a name among those that the model's
+            `evaluate(return_dict=True)` gives. Defaults to `None`: its first
+            metric, or `"loss"`.
+        mode: Optional `"max"` or `"min"`, whether more of the metric is
+            better. Defaults to `None`: as Keras knows it of its own metrics
+            and losses. Metrics of other makers need it.
+    """
+
+    train: object
+    validation: object
+    epochs: int = 3
+    num_tuned: int = 3
+    fit_options: dict | None = None
+    compile: Callable | None = None
+    metric: str | None = None
+    mode: str | None = None
+
+    def __post_init__(self):
+        self.fit_options = dict(self.fit_options or {})
+        if self.train is not None:
+            has_steps = "steps_per_epoch" in self.fit_options
+            self.train = _check_data("train", self.train, has_steps)
+        self.validation = _check_data("validation", self.validation)
+        check_positive_int("epochs", self.epochs)
+        check_positive_int("num_tuned", self.num_tuned)
+        taken = {"x", "y", "validation_data", "epochs", "verbose"}
+        require(
+            not taken.intersection(self.fit_options),
+            f"`fit_options` must not set {', '.join(sorted(taken))}.",
+            fit_options=self.fit_options,
+        )
+        require(
+            self.compile is None or callable(self.compile),
+            "`compile` must be a function of a model.",
+            compile=self.compile,
+        )
+        check_choice("mode", self.mode, (None, "max", "min"))
+
+
+class Budget:
+    """Bytes that a model may have, or loss: the best methods are searched for.
+
+    Given to `keras_compembed.compression.compress_model`. Tables share the
+    bytes by what each gains. Without data, the choice is by the error of
+    rows: squared differences from the rows of the tables, over squared
+    distances of these from their mean, weighted by `sample_weight`. On two
+    text classifiers this error ranks methods as accuracy after tuning does.
+
+    With training and validation data, the best few are trained further, and
+    the choice is by the metric on validation data. Rows then count by how
+    often they occur in training data, where no `sample_weight` is given and
+    the model's graph tells what goes into its tables.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((20,), dtype="int32"),
+    ...     keras.layers.Embedding(2000, 32, name="words"),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ...     keras.layers.Dense(2),
+    ... ])
+    >>> methods = [kc.methods.Codes(4, 16), kc.methods.Rounded(2)]
+    >>> budget = Budget("16k", methods=methods, quantize="int8")
+    >>> small = kc.compression.compress_model(model, budget, seed=0, verbose=0)
+    >>> budget.frontier.chosen.methods
+    {'words': 'codes 4x16'}
+
+    Args:
+        max_bytes: Optional integer, or a string such as `"2MB"`: bytes that
+            the LiteRT file of the result may have. It comes as near to them
+            as helps.
+        max_loss: Optional number of at least 0, in place of `max_bytes`: how
+            much worse a metric on validation data may get. The smallest file
+            within it is searched for.
+        data: Optional `keras_compembed.compression.TuningData`, needed for
+            `max_loss`.
+        inputs: Optional `input_signature` of `export_litert`, which
+            subclassed models need.
+        target: Optional `keras_compembed.export.Target`, what the file is
+            for. Of a model that takes texts, files for `"tf-text"` and
+            `"mediapipe"` hold its tokenizer, which counts.
+        methods: Optional list of methods of `keras_compembed.methods` to
+            choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
+            ones of 4 and 2 bits, codes of all shapes, low-rank codes, and
+            anchors, some thousands of settings.
+        quantize, labels: As in `export_litert`: labels count too.
+        sample_weight: Optional dict from a layer's name, or path, to an array
+            `(input_dim,)`, how much each row counts.
+        max_time: Optional number of seconds, after which nothing more is
+            tried.
+
+    Attributes:
+        frontier: The `Frontier` of the last search, or None.
+    """
+
+    def __init__(
+        self,
+        max_bytes=None,
+        max_loss=None,
+        data=None,
+        inputs=None,
+        target=None,
+        methods=None,
+        quantize=None,
+        labels=None,
+        sample_weight=None,
+        max_time=None,
+    ):
+        self.max_bytes = max_bytes
+        if max_bytes is not None:
+            self.max_bytes = number_of_bytes("max_bytes", max_bytes)
+        self.max_loss = max_loss
+        require(
+            isinstance(data, TuningData | None),
+            "`data` must be a `keras_compembed.compression.TuningData`.",
+            data=data,
+        )
+        self.data = data
+        if max_loss is not None:
+            check_positive_number("max_loss", max_loss, zero=True)
+            require(data, "`max_loss` needs `data`.", data=data)
+            require(
+                max_bytes is None,
+                "`max_bytes` must be None with `max_loss`.",
+                max_bytes=max_bytes,
+            )
+        self.inputs = inputs
+        self.target = check_target(target)
+        self.methods = None if methods is None else list(methods)
+        for method in methods or ():
+            check_method("methods", method)
+            require(
+                method.is_plain,
+                "`methods` of a budget must have no options of one table, and "
+                "no `recode_every`.",
+                method=method.name,
+            )
+        names = [method.name for method in methods or ()]
+        require(
+            methods is None or (names and len(set(names)) == len(names)),
+            "`methods` must hold methods of different names.",
+            methods=names,
+        )
+        self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
+        self.labels = labels
+        self.sample_weight = dict(sample_weight or {})
+        self.max_time = max_time
+        if max_time is not None:
+            check_positive_number("max_time", max_time)
+        self.frontier = None
+
+    def check(self, model):
+        """Raises unless there is a limit that can be searched for."""
+        require(
+            (self.max_bytes, self.max_loss) != (None, None),
+            "A budget must have `max_bytes` or `max_loss`.",
+            max_bytes=None,
+            max_loss=None,
+        )
+        require(
+            not self.data or model.compiled or self.data.compile,
+            "`model` must be compiled, or `data` must have a `compile`.",
+            model=f"{model.name}, not compiled",
+        )
+
+
+def check_budget(budget):
+    """Returns a `Budget`; a new one for None."""
+    budget = Budget() if budget is None else budget
+    if not isinstance(budget, Budget):
+        raise TypeError(
+            "`budget` must be a `keras_compembed.Budget`. Received: "
+            f"budget={budget!r}."
+        )
+    return budget
+
+
+def _check_data(name, data, has_steps=False):
+    if isinstance(data, tf.data.Dataset):
+        endless = data.cardinality() == tf.data.INFINITE_CARDINALITY
+        require(
+            has_steps or not endless,
+            f"`{name}` must end: pass for example `dataset.take(100)`.",
+            **{name: data},
+        )
+        return data
+    require(
+        isinstance(data, tuple) and len(data) in (2, 3),
+        f"`{name}` must be a tuple (x, y) or (x, y, sample_weight), or a "
+        "batched `tf.data.Dataset`.",
+        type=type(data).__name__,
+    )
+    data = with_text_tensors(data)
+    lengths = {len(part) for part in keras.tree.flatten(data)}
+    require(
+        len(lengths) == 1 and 0 not in lengths,
+        f"`{name}` must have as many labels as examples, at least one.",
+        lengths=sorted(lengths),
+    )
+    return data
