@@ -8,6 +8,7 @@ from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.optimizers.running_optimizer import find_running_optimizer
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.layer_names import own_variables
 
 
 class MagnitudePruning(keras.callbacks.Callback):
@@ -233,7 +234,7 @@ def _find_variables(model, names):
         return found
     paths = {}
     for place, layer in layer_paths(model).items():
-        for variable in layer._trainable_variables:
+        for variable in own_variables(layer):
             for key in {variable.path, f"{place}/{variable.name}"}:
                 paths.setdefault(key, []).append(variable)
     found = {}

@@ -5,12 +5,12 @@ import dataclasses
 import math
 
 import keras
-from keras.src.ops.numpy import Mean
-from keras.src.ops.numpy import NotEqual
-from keras.src.ops.numpy import Sum
 
 from keras_compembed.compression.model_copy import is_copied_by_layers
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
+from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_outputs import list_nodes
+from keras_compembed.utils.model_outputs import node_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ def find_poolings(model):
     graphs, others = _graphs(model)
     uses = collections.Counter(others)
     for graph in graphs:
-        uses.update(id(node.operation) for node in _nodes(graph))
+        uses.update(id(node.operation) for node in list_nodes(graph.outputs))
     found, pooled = {}, collections.Counter()
     for graph in graphs:
-        for node in _nodes(graph):
+        for node in list_nodes(graph.outputs):
             layer = node.operation
             if uses[id(layer)] == 1 and _is_plain_embedding(layer):
                 pooling = _only_reader(graph, node)
@@ -57,24 +57,16 @@ def _graphs(model):
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        graph = layer
-        if isinstance(layer, keras.Sequential):
-            graph = vars(layer).get("_functional")
-        if not is_copied_by_layers(layer) or graph is None:
+        if not is_copied_by_layers(layer) or not is_open(layer):
             inner = layer._flatten_layers(include_self=False)
             others.extend(id(x) for x in inner)
             return
-        graphs.append(graph)
+        graphs.append(layer)
         for inner in layer.layers:
             search(inner)
 
     search(model)
     return graphs, others
-
-
-def _nodes(graph):
-    for nodes in graph._nodes_by_depth.values():
-        yield from (node for node in nodes if not node.is_input)
 
 
 def _is_plain_embedding(layer):
@@ -102,7 +94,7 @@ def _only_reader(graph, node):
         return None
     readers = [
         reader
-        for reader in _nodes(graph)
+        for reader in list_nodes(graph.outputs)
         for tensor in reader.input_tensors
         if tensor is rows
     ]
@@ -130,22 +122,30 @@ def _pooling(node, rows, ids, layer):
         ):
             return Pooling(operation, "mean", mask is not None)
         return None
-    if type(operation) in (Mean, Sum) and _is_over_time(operation.axis):
-        combiner = "mean" if type(operation) is Mean else "sum"
+    combiner = _name_of_op(operation).lower()
+    if combiner in ("mean", "sum") and _is_over_time(operation.axis):
         return Pooling(operation, combiner, False)
     return None
 
 
 def _is_not_zero(mask, ids):
     """Whether a mask is that of an Embedding with `mask_zero`."""
-    operation, place = mask._keras_history[:2]
-    if type(operation) is not NotEqual:
+    node = node_of(mask)
+    if _name_of_op(node.operation) != "NotEqual":
         return False
-    arguments = operation._inbound_nodes[place].arguments
+    arguments = node.arguments
     if len(arguments.args) != 2 or arguments.kwargs:
         return False
     left, right = arguments.args
     return left is ids and isinstance(right, int) and right == 0
+
+
+def _name_of_op(operation):
+    """The name of an operation of `keras.ops`, or `""`."""
+    cls = type(operation)
+    is_keras = cls.__module__.partition(".")[0] == "keras"
+    is_op = is_keras and not isinstance(operation, keras.layers.Layer)
+    return cls.__name__ if is_op else ""
 
 
 def _is_over_time(axis):

@@ -14,6 +14,8 @@ from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
 from keras_compembed.methods.exact_methods import exact_methods
+from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_outputs import list_nodes
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 
@@ -125,22 +127,15 @@ def _weights_by_counts(model, layer, data):
 
 def _ids_of(model, layer):
     """A function from a list of inputs to what goes into a layer, or None."""
-    graph = model
-    if isinstance(model, keras.Sequential):
-        graph = vars(model).get("_functional")
-    if not hasattr(graph, "operations"):
+    if not is_open(model):
         return None
     # Of the layer's own nodes, some may be those of other models.
-    nodes = [
-        node
-        for nodes in graph._nodes_by_depth.values()
-        for node in nodes
-        if _holds(node.operation, layer)
-    ]
+    nodes = list_nodes(model.outputs)
+    nodes = [node for node in nodes if _holds(node.operation, layer)]
     if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
         return None
     ((node,), (tensor,)) = nodes, nodes[0].input_tensors
-    before = keras.Model(graph.inputs, tensor)
+    before = keras.Model(model.inputs, tensor)
     if node.operation is layer:
         return before
     inner = _ids_of(node.operation, layer)

@@ -9,6 +9,7 @@ from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.layer_names import own_variables
 from keras_compembed.utils.validation import require
 
 # Smaller tables stay where nobody names them.
@@ -64,8 +65,7 @@ def layers_that_hold(model):
     """Dict from the `id` of a variable to the layers that have it as theirs."""
     found = {}
     for path, layer in layer_paths(model).items():
-        own = layer._trainable_variables + layer._non_trainable_variables
-        for variable in own:
+        for variable in own_variables(layer):
             found.setdefault(id(variable), {})[id(layer)] = path
     return found
 

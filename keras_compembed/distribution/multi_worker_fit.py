@@ -95,7 +95,7 @@ def _of_equal_batches(iterator, strategy):
     class CheckedEpochIterator(iterator):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            if self._distribute_strategy is strategy:
+            if kwargs.get("distribute_strategy") is strategy:
                 own = self.num_batches
                 batches = on_all_workers(strategy, -1 if own is None else own)
                 require(
@@ -121,7 +121,7 @@ def _from_local_batches(build, strategy):
             "strategy of `multi_worker_fit`.",
             model=self.name,
         )
-        if iterator is not None and self._distribute_strategy is not None:
+        if iterator is not None:
             for _, _, batches in iterator:
                 data_batch = tree.map_structure(first_local, next(batches))
                 break

@@ -1,7 +1,14 @@
 """Layers that loop over time, in ops that LiteRT has."""
 
+import inspect
+
 import keras
 import tensorflow as tf
+
+
+def takes(layer, name):
+    """Whether the `call` of a layer has an argument."""
+    return name in inspect.signature(layer.call).parameters
 
 
 def call_on_all_steps(layer, inputs, training=None, mask=None):
@@ -14,9 +21,9 @@ def call_on_all_steps(layer, inputs, training=None, mask=None):
         return merged
 
     kwargs = {}
-    if layer.layer._call_has_mask_arg and mask is not None:
+    if mask is not None and takes(layer.layer, "mask"):
         kwargs["mask"] = merge(mask)
-    if layer.layer._call_has_training_arg:
+    if takes(layer.layer, "training"):
         kwargs["training"] = training
     outputs = layer.layer.call(merge(inputs), **kwargs)
 
@@ -32,7 +39,7 @@ def call_on_all_steps(layer, inputs, training=None, mask=None):
 def inner_loop(layer, sequences, initial_state, mask=None, training=False):
     """In place of the method `inner_loop` of a recurrent layer."""
     cell_kwargs = {}
-    if getattr(layer.cell, "_call_has_training_arg", False):
+    if takes(layer.cell, "training"):
         cell_kwargs["training"] = training
 
     def run_cell(inputs, states):

@@ -18,6 +18,7 @@ from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_outputs import list_nodes
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
@@ -168,19 +169,11 @@ def _find_reader(model):
 
 def list_readers(outputs, text):
     """Nodes on the way to some outputs that read one tensor."""
-    found, seen = [], set()
-    left = list(outputs)
-    while left:
-        history = left.pop()._keras_history
-        node = history.operation._inbound_nodes[history.node_index]
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        tensors = node.input_tensors
-        if any(tensor is text for tensor in tensors):
-            found.append(node)
-        left += tensors
-    return found
+    return [
+        node
+        for node in list_nodes(outputs)
+        if any(tensor is text for tensor in node.input_tensors)
+    ]
 
 
 def convert_tokenizer(tokenizer):

@@ -9,6 +9,7 @@ from keras_compembed.layers.class_head import read_output
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import layer_of
+from keras_compembed.utils.model_outputs import node_of
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_positive_int
@@ -200,10 +201,9 @@ def answering_model(model, heads, numbers, name):
         )
     ]
     outputs = name_answers(names, model.outputs, answers)
-    inputs = getattr(model, "_inputs_struct", None)
-    if inputs is None:
-        # A Sequential has one input.
-        (inputs,) = model.inputs
+    # A Sequential has one input.
+    is_list = isinstance(model, keras.Sequential)
+    inputs = model.inputs[0] if is_list else model.input
     return keras.Model(inputs, outputs, name=name)
 
 
@@ -232,12 +232,11 @@ def _answer(tensor, head, k, name):
         return TopClasses(k, name=name)(tensor)
     if k is None:
         return None
-    history = tensor._keras_history
-    node = history.operation._inbound_nodes[history.node_index]
-    if history.operation is head:
+    node = node_of(tensor)
+    if node.operation is head:
         return TopIds(head, k, name=name)(node.input_tensors[0])
     # A model within a model.
-    inner = top_k_model(history.operation, k)
+    inner = top_k_model(node.operation, k)
     return inner(*node.arguments.args, **node.arguments.kwargs)
 
 
@@ -281,12 +280,12 @@ def _find_head(output):
 
 def _is_reverse(output):
     """Whether a look-up layer's output is of logits of all ids."""
-    history = output._keras_history
-    if is_open(history.operation):
-        inner = history.operation.outputs
+    node = node_of(output)
+    if is_open(node.operation):
+        inner = node.operation.outputs
         # An answer for one output of several would need the others' names.
         return len(inner) == 1 and _is_reverse(inner[0])
-    arguments = history.operation._inbound_nodes[history.node_index].arguments
-    call = inspect.signature(history.operation.call)
+    call = inspect.signature(node.operation.call)
+    arguments = node.arguments
     given = call.bind(*arguments.args, **arguments.kwargs).arguments
     return bool(given.get("reverse"))

@@ -64,7 +64,7 @@ class StepSize:
 
     def start_of(self, name):
         """What the numbers of one of `slots` start from."""
-        return self._accumulator if name == "_accumulators" else 0.0
+        return self._accumulator if name.endswith("accumulators") else 0.0
 
     def rates(self, values):
         """1 / divisor, from values of `slot`."""
@@ -74,19 +74,20 @@ class StepSize:
 
 def slots_of(optimizer, variable):
     """The slots of a variable, by the optimizer's attributes."""
-    key = optimizer._var_key(variable)
-    if key not in optimizer._trainable_variables_indices:
+    try:
+        index = optimizer._get_variable_index(variable)
+    except KeyError:
         return {}
+    own = {id(each) for each in optimizer.variables}
     # Names would find it too, but for those that others begin with.
-    index = optimizer._trainable_variables_indices[key]
-    number = len(optimizer._trainable_variables)
     return {
         name: values[index]
         for name, values in vars(optimizer).items()
-        if name not in ("_variables", "_trainable_variables")
-        and isinstance(values, list)
-        and len(values) == number
-        and isinstance(values[index], keras.Variable)
+        if isinstance(values, list)
+        and len(values) > index
+        and id(values[index]) in own
+        # Of all variables.
+        and values[0] is not optimizer.iterations
     }
 
 

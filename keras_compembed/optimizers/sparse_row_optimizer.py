@@ -126,15 +126,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     # dense or reads whole tables.
     def _backend_apply_gradients(self, grads, trainable_variables):
         grads = self._clip(grads, trainable_variables)
-        self.inner._apply_weight_decay(
-            [
-                variable
-                for gradient, variable in zip(
-                    grads, trainable_variables, strict=True
-                )
-                if not isinstance(gradient, tf.IndexedSlices)
-            ]
-        )
         stepper = _shallow_copy(self.inner, update_step=self.update_step)
         stepper._backend_update_step(
             grads, trainable_variables, self.learning_rate
@@ -148,9 +139,14 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             _merge(gradient, variable)
             for gradient, variable in zip(grads, variables, strict=True)
         ]
-        values = inner._clip_gradients(
-            [getattr(gradient, "values", gradient) for gradient in merged]
-        )
+        values = [getattr(gradient, "values", gradient) for gradient in merged]
+        if inner.clipnorm:
+            values = [tf.clip_by_norm(x, inner.clipnorm) for x in values]
+        elif inner.global_clipnorm:
+            values, _ = tf.clip_by_global_norm(values, inner.global_clipnorm)
+        else:
+            limit = inner.clipvalue
+            values = [tf.clip_by_value(x, -limit, limit) for x in values]
         return [
             _with_values(gradient, clipped, before)
             for gradient, clipped, before in zip(
@@ -161,6 +157,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate):
         """Update step given gradient and the associated model variable."""
         if not isinstance(gradient, tf.IndexedSlices):
+            self._decay(variable, variable, learning_rate)
             self.inner.update_step(gradient, variable, learning_rate)
             return
         gradient = _merge(gradient, variable)
@@ -178,9 +175,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
                 shape=tuple(slot.shape),
             )
             slots[name] = VariableRows(slot, gradient.indices)
-        if self.inner.weight_decay and self.inner._use_weight_decay(variable):
-            decay = tf.cast(self.inner.weight_decay, rows.dtype)
-            rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
+        self._decay(variable, rows, learning_rate)
         index = self.inner._get_variable_index(variable)
         lists = {name: list(getattr(self.inner, name)) for name in slots}
         for name, slot in slots.items():
@@ -191,6 +186,11 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner.update_step(gradient.values, rows, learning_rate)
         for part in (rows, *slots.values()):
             part.write()
+
+    def _decay(self, variable, rows, learning_rate):
+        if self.inner.weight_decay and self.inner._use_weight_decay(variable):
+            decay = tf.cast(self.inner.weight_decay, rows.dtype)
+            rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
 
     # Keras saves `inner`, and all variables are its own.
     def save_own_variables(self, store):

@@ -153,7 +153,7 @@ class Anchors(Store):
 
     def _read_rows(self, ids, training):
         different, places, room = unique_ids(ids)
-        rows = self.storage.read(different, room)
+        rows = self.storage.read(different, room, training)
         if training and self.l1.negative_weight > 0:
             self.losses = (self._separation(different, rows),)
         return rows, places

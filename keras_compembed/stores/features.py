@@ -1,5 +1,7 @@
 """Features of ids, and an encoder that turns them into vectors."""
 
+import inspect
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -108,7 +110,7 @@ def unpack_config(config):
 def _call_encoder(encoder, rows):
     """Vectors as they are in prediction, whatever the encoder is part of."""
     rows = rows.get("", rows)
-    if encoder._call_has_training_arg:
+    if "training" in inspect.signature(encoder.call).parameters:
         return encoder(rows, training=False)
     return encoder(rows)
 

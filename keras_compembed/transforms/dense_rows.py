@@ -18,8 +18,8 @@ class DenseRows(TransformRows):
             (self.num_rows, self.num_anchors), self.start.table
         )
 
-    def read(self, ids, room):
-        del room
+    def read(self, ids, room, training=False):
+        del room, training
         return gather(self.read_all(), ids)
 
     def read_all(self):

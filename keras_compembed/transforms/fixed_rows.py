@@ -53,8 +53,8 @@ class FixedRows(TransformRows):
                 "values", (length,), value_dtype(self.dtype)
             )
 
-    def read(self, ids, room):
-        del room
+    def read(self, ids, room, training=False):
+        del room, training
         # XLA leaves this out.
         tf.debugging.assert_equal(
             self._offsets.value[-1],

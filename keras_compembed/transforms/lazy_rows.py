@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
@@ -48,11 +47,13 @@ class LazyRows(TransformRows):
             self._pending = self.add_variable("pending", (num_rows,), "uint8")
         self._touched = {}
 
-    def read(self, ids, room):
+    def read(self, ids, room, training=False):
         rows = read_unique_rows(self.variable, ids, room)
-        return self._settling(
-            rows, ids, lambda effective: (effective, lambda upstream: upstream)
-        )
+
+        def use(effective):
+            return effective, lambda upstream: upstream
+
+        return self._settling(rows, ids, use, training)
 
     def whole(self):
         stored = tf.convert_to_tensor(self.variable.value)
@@ -65,10 +66,10 @@ class LazyRows(TransformRows):
             lambda ids: self._settle(ids, tf.gather(rows, ids), clock),
         )
 
-    def _settling(self, rows, ids, use):
+    def _settling(self, rows, ids, use, training):
         """`use` of rows without what they owe; gradients settle them."""
         clock = tf.identity(self._clock.value)
-        effective = self._shrink(rows, ids, clock)
+        effective = self._shrink(rows, ids, clock, training)
         if not self.variable.trainable:
             # Gradient tapes watch it all the same.
             return use(effective)[0]
@@ -96,9 +97,9 @@ class LazyRows(TransformRows):
             write_rows(self._pending, ids, tf.ones_like(ids, "bool"))
             self._remember(ids)
 
-    def _shrink(self, rows, ids, clock):
+    def _shrink(self, rows, ids, clock, training=False):
         rows = tf.stop_gradient(rows)
-        threshold = self._owed(ids, clock) * self._rates(ids)
+        threshold = self._owed(ids, clock, training) * self._rates(ids)
         return shrink(
             rows,
             tf.expand_dims(threshold, 1),
@@ -106,8 +107,8 @@ class LazyRows(TransformRows):
             self._free(ids),
         )
 
-    def _owed(self, ids, clock):
-        if tf.executing_eagerly() or record.could_possibly_record():
+    def _owed(self, ids, clock, training):
+        if training or tf.executing_eagerly():
             owed = clock - gather_rows(self._settled, ids)
             return tf.cast(owed, "float32")
         # LiteRT has no float64. Of all rows, converters compute it.

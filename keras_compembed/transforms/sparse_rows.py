@@ -74,7 +74,7 @@ class SparseRows(LazyRows):
         self._grown = self.add_variable("grown", shape, "uint8")
         self._make_clock(follows_rows=True)
 
-    def read(self, ids, room):
+    def read(self, ids, room, training=False):
         columns = gather_rows(self.columns, ids)
         num_anchors = self.num_anchors
 
@@ -86,7 +86,7 @@ class SparseRows(LazyRows):
             return scatter_columns(columns, effective, num_anchors), gradient
 
         rows = read_unique_rows(self.variable, ids, room)
-        return self._settling(rows, ids, use)
+        return self._settling(rows, ids, use, training)
 
     def _grow(self, ids, upstream):
         """Gives free places new columns; returns the gradient of places."""

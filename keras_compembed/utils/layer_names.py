@@ -1,5 +1,7 @@
 """Layers of a model by name, and by path where names repeat."""
 
+import keras
+
 
 def layer_paths(root):
     """Paths of all layers in a layer, however deep, each layer once."""
@@ -15,6 +17,16 @@ def layer_paths(root):
 
     search(root, ())
     return paths
+
+
+def own_variables(layer):
+    """Variables of a layer, without those of layers in it."""
+    found = {}
+    for value in vars(layer).values():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, keras.Variable):
+                found[id(each)] = each
+    return list(found.values())
 
 
 def named_layers(root, classes):

@@ -13,6 +13,23 @@ def layer_of(tensor):
     return history.operation
 
 
+def list_nodes(outputs):
+    """Calls of layers and ops that lead to some symbolic tensors."""
+    found, left = {}, list(outputs)
+    while left:
+        node = node_of(left.pop())
+        if id(node) not in found:
+            found[id(node)] = node
+            left += node.input_tensors
+    return [node for node in found.values() if not node.is_input]
+
+
+def node_of(tensor):
+    """The call that a symbolic tensor comes from."""
+    history = tensor._keras_history
+    return history.operation._inbound_nodes[history.node_index]
+
+
 def is_open(layer):
     """Whether a layer is a model whose own layers are known."""
     return isinstance(layer, keras.Model) and bool(

@@ -5,10 +5,9 @@ class WholeLoad:
     """Checks the shapes in a file before the first weight is set."""
 
     def load_own_variables(self, store):
-        variables = self._trainable_variables + self._non_trainable_variables
-        check_shapes(
-            self, store, {str(i): each for i, each in enumerate(variables)}
-        )
+        # Its own come first.
+        own = {str(i): each for i, each in enumerate(self.weights)}
+        check_shapes(self, store, own)
         super().load_own_variables(store)
 
 

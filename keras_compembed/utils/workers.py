@@ -4,19 +4,16 @@ import contextlib
 
 import tensorflow as tf
 
-# Not public, and the only way to a variable that no strategy makes.
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
-
 # What TensorFlow sends from worker to worker when variables are made.
 _SENT = ("bool", "float16", "float32", "float64", "int32", "int64")
 
 
 def has_workers(strategy):
     """Whether a `tf.distribute.Strategy` is of several workers."""
-    return (
-        isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        and strategy.extended._in_multi_worker_mode()
-    )
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    cluster = strategy.cluster_resolver.cluster_spec()
+    return sum(map(cluster.num_tasks, cluster.jobs)) > 1
 
 
 def is_chief(strategy):
@@ -62,7 +59,9 @@ def _make_variable(next_creator, **kwargs):
     sent = next_creator(
         initial_value=tf.cast(value, tf.int32), dtype=tf.int32, trainable=False
     )
-    return ResourceVariable(
+    # Of the class of a device's own variable: one that no strategy makes.
+    own = tf.distribute.get_strategy().experimental_local_results(sent)[0]
+    return type(own)(
         tf.cast(sent, dtype),
         dtype=dtype,
         trainable=kwargs.get("trainable"),
