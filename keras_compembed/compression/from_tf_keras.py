@@ -1,6 +1,7 @@
 """Models of Keras 2, of the package `tf_keras`, as models of Keras 3."""
 
 import contextlib
+import graphlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from keras_compembed.compression.copy_check import all_same
 from keras_compembed.compression.copy_check import arrays_of
 from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
 # Settings of Keras 2 that change no output, or that are set afterwards.
@@ -61,7 +63,7 @@ def from_tf_keras(model_or_path):
             f"Received: model_or_path={model_or_path!r}."
         )
     plain = model
-    if any(_TFMOT in type(x).__module__ for x in model._flatten_layers()):
+    if any(_TFMOT in type(x).__module__ for x in model.submodules):
         plain = _strip(tf_keras, model)
     new = _Copy(tf_keras).copy(plain)
     _compare(model, plain, new)
@@ -161,8 +163,7 @@ class _Copy:
 
     def _problems(self, model):
         """Makes the layers; yields why some cannot be."""
-        is_sequential = isinstance(model, self._old.Sequential)
-        if not model.inputs or not (is_sequential or model._is_graph_network):
+        if not model.inputs:
             kind = type(model).__name__
             yield f"{model.name!r} ({kind}): subclassed, or not built"
             return
@@ -207,8 +208,9 @@ class _Copy:
         if hasattr(old, "get_vocabulary"):
             words = old.get_vocabulary(include_special_tokens=False)
             config["vocabulary"] = words or None
-            lookup = getattr(old, "_lookup_layer", old)
-            if words and lookup.output_mode == "tf_idf":
+            if words and config["output_mode"] == "tf_idf":
+                parts = old, *old.submodules
+                lookup = next(x for x in parts if hasattr(x, "idf_weights"))
                 start = len(old.get_vocabulary()) - len(words)
                 weights = lookup.idf_weights.numpy()[start:][: len(words)]
                 config["idf_weights"] = weights
@@ -241,15 +243,28 @@ class _Copy:
                 lambda value: tensors.get(id(value), value), structure
             )
 
-        for _, nodes in sorted(old._nodes_by_depth.items(), reverse=True):
-            for node in nodes:
-                if not node.is_input:
-                    call = new_of((node.call_args, node.call_kwargs))
-                    new = _call(self._layer(node.layer), *call)
-                    flat = map(tf.nest.flatten, (node.outputs, new))
-                    tensors |= {id(x): y for x, y in zip(*flat, strict=True)}
-        ends = new_of((old._nested_inputs, old._nested_outputs))
-        return keras.Model(*ends, name=old.name)
+        for node in _in_order(old.outputs):
+            if not node.is_input:
+                call = new_of((node.call_args, node.call_kwargs))
+                new = _call(self._layer(node.layer), *call)
+                flat = map(tf.nest.flatten, (node.outputs, new))
+                tensors |= {id(x): y for x, y in zip(*flat, strict=True)}
+        return keras.Model(*new_of((old.input, old.output)), name=old.name)
+
+
+def _in_order(outputs):
+    """Calls of layers that lead to some tensors, each after its inputs'."""
+    histories = [tensor._keras_history for tensor in outputs]
+    left = [x.layer.inbound_nodes[x.node_index] for x in histories]
+    nodes, parents = {}, {}
+    while left:
+        node = left.pop()
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            parents[id(node)] = [id(each) for each in node.parent_nodes]
+            left += node.parent_nodes
+    order = graphlib.TopologicalSorter(parents).static_order()
+    return [nodes[key] for key in order]
 
 
 def _translate(value):
@@ -287,8 +302,8 @@ def _call(layer, args, kwargs):
 
 def _compare(model, plain, new):
     """Raises if `new` gives something else than `plain`; says what is lost."""
-    is_half = any("16" in x.compute_dtype for x in new._flatten_layers())
-    kinds = {type(layer).__name__ for layer in model._flatten_layers()}
+    is_half = any("16" in x.compute_dtype for x in layer_paths(new).values())
+    kinds = {type(each).__name__ for each in model.submodules}
     is_quantized = any("Quantize" in kind for kind in kinds)
     changes = [0.0]
     for sample in made_up_inputs(new):

@@ -5,6 +5,7 @@ import keras
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.features import EncodedFeatures
 from keras_compembed.stores.features import unpack_config
+from keras_compembed.utils.layer_names import layer_paths
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -87,5 +88,9 @@ class FeatureEmbedding(LookupLayer):
         # What of an encoder is trained stands in its own config.
         trainable = config.pop("trainable", True)
         layer = super().from_config(config)
-        layer._trainable = trainable
+        parts = [x for x in layer_paths(layer).values() if x is not layer]
+        own = [part.trainable for part in parts]
+        layer.trainable = trainable
+        for part, is_trained in zip(parts, own, strict=True):
+            part.trainable = is_trained
         return layer
