@@ -28,9 +28,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     model = _make_classifier()
     method = kc.methods.Codes(8, 16)
-    small, compressing = _walk(
-        kc.compression.compress_model, model, method=method
-    )
+    small, compressing = _walk(kc.compression.compress_model, model, method)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.tflite")
         _, exporting = _walk(kc.export.export_litert, small, path)
