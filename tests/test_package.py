@@ -1,6 +1,7 @@
 import importlib.metadata
 import importlib.util
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -101,3 +102,12 @@ def test_public_names():
     assert kc.__version__ == importlib.metadata.version("keras-compembed")
     for name in kc.__all__:
         assert getattr(kc, name) is not None
+
+
+def test_private_names_of_keras_are_listed():
+    root = pathlib.Path(__file__).parents[1]
+    text = (root / "docs/design.md").read_text()
+    table = text.partition("## Private names")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `([\w.]+)` \|", table, re.M))
+    used = set(runpy.run_path(str(root / "tools/private_names.py"))["find"]())
+    assert used <= listed, used - listed
