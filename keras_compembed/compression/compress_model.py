@@ -33,14 +33,10 @@ def compress_model(
     weights are not tied, and `keras_rs.layers.EmbedReduce`.
 
     An `Embedding` whose rows only a pooling reads becomes one with a
-    `combiner`: vectors are summed in code space, and none is composed. The
-    pooling may be a `GlobalAveragePooling1D`, masked or not, or a
-    `keras.ops.mean` or `sum` over time, in the graph of a Sequential or
-    functional model. In its place, and of its name, is then a
-    `keras.layers.Identity` or another that passes on what it gets:
-    `get_layer(name).output` of both are pooled vectors. Tables that anything
-    else reads as well, or that are pooled in the `call` of a class, give rows;
-    `export_litert` pools in code space there too.
+    `combiner`, which sums in code space. The pooling may be a
+    `GlobalAveragePooling1D`, masked or not, or a `keras.ops.mean` or `sum`
+    over time, in the graph of a Sequential or functional model. A layer of
+    its name then passes on pooled vectors. Other tables give rows.
 
     All other layers are made again from their class and config, and given
     the original's state. If the model was compiled, so is the copy, with fresh

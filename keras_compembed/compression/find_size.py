@@ -157,7 +157,7 @@ class FindSize:
         tunes = self._budget.data.train is not None
         with self._stop.waiting():
             small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
-            self._tuned.compile(small)
+            self._compile(small)
         score, interrupted = self._tuned.tune(small)
         if interrupted:
             self._stop.set()
@@ -213,8 +213,7 @@ class FindSize:
             small = self._copies[key][0]
         else:
             small = self._sizes.copy(choices, is_filled=True)
-            data = self._budget.data
-            compile_like(small, self._model, data and data.compile)
+            self._compile(small)
         size = self._sizes.count(choices)
         self._publish(choices)
         if self._verbose:
@@ -222,6 +221,10 @@ class FindSize:
             print(f"{self._model.name}: {key}, a file of {format_bytes(size)}")
         self._copies.clear()
         return small
+
+    def _compile(self, small):
+        data = self._budget.data
+        compile_like(small, self._model, data and data.compile)
 
     def _publish(self, choices):
         if self._stop.is_set:

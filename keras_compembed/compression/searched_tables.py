@@ -36,8 +36,7 @@ class SearchedTable:
             check_table(table, f"embeddings of {name}")
         first = self._tables[0]
         weight = check_sample_weight(sample_weight, len(first))
-        self._errors = MethodErrors(self._tables, weight, seed)
-        self.energy = self._errors.energy
+        self.errors = MethodErrors(self._tables, weight, seed)
         if methods is not None:
             choices = choices_of(methods)
         else:
@@ -62,18 +61,6 @@ class SearchedTable:
             self.name, self.layer, method, self._seed, 0, poolings
         )
 
-    def known_error(self, choice):
-        """The error that was measured, carefully if it was, or None."""
-        return self._errors.known(choice)
-
-    def expected_error(self, choice):
-        """The error of a choice: measured, or estimated and corrected."""
-        return self._errors.expected(choice)
-
-    def quick_error(self, choice):
-        """What a short fit to a sample of rows loses."""
-        return self._errors.quick(choice)
-
     def error(self, choice):
         """What a whole fit to the table loses; it is kept for copies."""
 
@@ -83,7 +70,7 @@ class SearchedTable:
             self._weights[choice.name] = replaced.small.get_weights()
             return [part.embeddings for part in replaced.small_parts()]
 
-        return self._errors.whole(choice, learn)
+        return self.errors.whole(choice, learn)
 
     def fill(self, replaced, choice):
         """Gives a layer what was learned for a choice, or learns it."""

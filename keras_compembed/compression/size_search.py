@@ -132,8 +132,8 @@ class SizeSearch:
     def measured_error(self, choices):
         """The weighted mean of the tables' quick errors."""
         for table, choice in zip(self.tables, choices, strict=True):
-            if table.known_error(choice) is None:
-                table.quick_error(choice)
+            if table.errors.known(choice) is None:
+                table.errors.quick(choice)
         return self.error(choices)
 
     def find(self, limit, number=1, is_quick=False):
@@ -173,7 +173,7 @@ class SizeSearch:
                 size = self.files.size(number, choice)
                 if size > room + guessed * _GUESSED:
                     continue
-                error = table.expected_error(choice)
+                error = table.errors.expected(choice)
                 kind = choice.kind
                 if kind not in best or error < best[kind][0]:
                     best[kind] = error, choice
@@ -187,13 +187,11 @@ class SizeSearch:
 
     def _pick(self, limit):
         """The best choices by what is known."""
-        curves = [
-            (
-                [self.files.size(number, x) for x in table.choices],
-                [table.energy * table.expected_error(x) for x in table.choices],
-            )
-            for number, table in enumerate(self.tables)
-        ]
+        curves = []
+        for number, table in enumerate(self.tables):
+            sizes = [self.files.size(number, x) for x in table.choices]
+            errors = np.array([*map(table.errors.expected, table.choices)])
+            curves.append((sizes, table.errors.energy * errors))
         room = self.files.limit_for_tables(min(limit, self._room))
         if len(self.tables) == 1:
             sizes = [
@@ -216,7 +214,7 @@ class SizeSearch:
         new = [
             (number, choice)
             for number, choice in enumerate(choices)
-            if self.tables[number].known_error(choice) is None
+            if self.tables[number].errors.known(choice) is None
         ]
         for number, choice in new:
             self._measure(number, choice)
@@ -224,9 +222,9 @@ class SizeSearch:
 
     def _measure(self, number, choice):
         table = self.tables[number]
-        if table.known_error(choice) is not None:
+        if table.errors.known(choice) is not None:
             return
-        error = table.quick_error(choice)
+        error = table.errors.quick(choice)
         size = format_bytes(self.files.size(number, choice))
         self.say(f"{table.name}: {choice.name}, {size}, error {error:.4f}")
         if len(self.tables) == 1:
@@ -257,7 +255,7 @@ class SizeSearch:
             if self.count(choices) > limit:
                 continue
             for table, choice in zip(self.tables, choices, strict=True):
-                before = table.known_error(choice)
+                before = table.errors.known(choice)
                 error = self._error_with_care(table, choice)
                 self.say(
                     f"{table.name}: {choice.name} fit with care, error "
@@ -291,7 +289,7 @@ class SizeSearch:
         known = [
             [choice]
             for choice in table.choices
-            if table.known_error(choice) is not None
+            if table.errors.known(choice) is not None
             and self.files.of([choice]) <= limit
         ]
         known.sort(key=self.loss)
@@ -311,7 +309,7 @@ class SizeSearch:
         for number, table in enumerate(self.tables):
             kind = best[number].kind
             for choice in table.choices:
-                if choice.kind == kind or table.known_error(choice) is None:
+                if choice.kind == kind or table.errors.known(choice) is None:
                     continue
                 other = [*best[:number], choice, *best[number + 1 :]]
                 if self.files.of(other) <= limit:
@@ -331,14 +329,14 @@ class SizeSearch:
 
     def _is_known(self, choices):
         return all(
-            table.known_error(choice) is not None
+            table.errors.known(choice) is not None
             for table, choice in zip(self.tables, choices, strict=True)
         )
 
     def loss(self, choices):
         """The sum of the errors known, weighted."""
         return sum(
-            table.energy * table.known_error(choice)
+            table.errors.energy * table.errors.known(choice)
             for table, choice in zip(self.tables, choices, strict=True)
         )
 
@@ -346,7 +344,7 @@ class SizeSearch:
         """The mean of the errors known, weighted, or None."""
         if not self._is_known(choices):
             return None
-        total = sum(table.energy for table in self.tables)
+        total = sum(table.errors.energy for table in self.tables)
         return self.loss(choices) / total if total else 0.0
 
     def _note(self, choices):

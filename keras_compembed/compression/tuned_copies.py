@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.model_copy import copy_model
 
 # Names by which Keras lists its accuracies, whatever they are made of.
@@ -27,10 +26,6 @@ class TunedCopies:
         copy, _ = copy_model(self._model, {})
         self._data.compile(copy)
         return self.score(copy)
-
-    def compile(self, copy):
-        """Compiles a copy as asked, or as the model is."""
-        compile_like(copy, self._model, self._data.compile)
 
     def score(self, model):
         """The metric of a compiled model on validation data."""

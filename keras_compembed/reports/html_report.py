@@ -2,15 +2,15 @@
 
 import importlib.resources
 import os
-import tempfile
 import unicodedata
 
 import keras
 import numpy as np
 
 from keras_compembed.compression import frontier as frontiers
-from keras_compembed.compression.left_tables import left_tables
-from keras_compembed.export.export_litert import export_litert
+from keras_compembed.compression.budget import Budget
+from keras_compembed.compression.file_bytes import count_file
+from keras_compembed.compression.table_choice import left_tables
 from keras_compembed.export.target import Target
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
@@ -282,14 +282,11 @@ def _place(model, sizes, frontier):
 def _file_bytes(model, frontier):
     if not isinstance(model, keras.Model):
         return None
-    options = {"quantize": frontier.quantize, "verbose": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.tflite")
-        try:
-            target = Target(min_runtime=frontier.min_runtime)
-            export_litert(model, path, target=target, **options)
-        except Exception:
-            # Whatever a model that cannot be exported makes TensorFlow raise;
-            # the page says that nothing was counted.
-            return None
-        return os.path.getsize(path)
+    target = Target(min_runtime=frontier.min_runtime)
+    budget = Budget(quantize=frontier.quantize, target=target)
+    try:
+        return count_file(model, budget, frontier.quantize).file_bytes
+    except Exception:
+        # Whatever a model that cannot be exported makes TensorFlow raise;
+        # the page says that nothing was counted.
+        return None

@@ -1,6 +1,7 @@
 """Tuning how the tables of a trained model are stored."""
 
 import copy
+import math
 
 import keras
 import keras_tuner
@@ -152,8 +153,9 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             methods=[method.name for method in self._budget.methods],
         )
         least = room + min(sizes.values())
+        limit = self.max_bytes or math.inf
         require(
-            self.max_bytes is None or least <= self.max_bytes,
+            least <= limit,
             f"`max_bytes` must be at least {least:,}, what the smallest of "
             "`methods` takes.",
             max_bytes=self.max_bytes,
@@ -161,7 +163,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         return {
             method.name: method
             for method in sorted(sizes, key=sizes.get)
-            if self.max_bytes is None or room + sizes[method] <= self.max_bytes
+            if room + sizes[method] <= limit
         }
 
     def build(self, hp):
@@ -193,7 +195,10 @@ class CompressedHyperModel(keras_tuner.HyperModel):
                 f"Received: max_bytes={self.max_bytes}."
             )
         # keras-tuner's last callback keeps the best epoch by the logs.
-        callbacks = [_LogBytes(size), *(callbacks or ())]
+        logging = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update({_BYTES: size})
+        )
+        callbacks = [logging, *(callbacks or ())]
         if self.seed is not None:
             # Executions of one trial differ.
             self._fits += 1
@@ -204,36 +209,10 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         return count_file(model, self._budget, self._budget.quantize).file_bytes
 
 
-class _LogBytes(keras.callbacks.Callback):
-    def __init__(self, size):
-        super().__init__()
-        self._size = size
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs[_BYTES] = self._size
-
-
 def _methods_by_default():
-    return [
-        *(Rounded(bits) for bits in (2, 4, 8)),
-        *(
-            Rounded(bits, rank=rank)
-            for rank in (4, 8, 16, 32, 64)
-            for bits in (2, 4, 8)
-        ),
-        *(
-            Codes(number, size)
-            for number in (1, 2, 4, 8, 16, 32, 64)
-            for size in (4, 16, 256)
-        ),
-        *(
-            Codes(number, 16, rank=rank)
-            for number in (4, 8, 16, 32)
-            for rank in (8, 32)
-        ),
-        *(
-            Anchors(number, nonzeros)
-            for number in (50, 200)
-            for nonzeros in (2, 4, 8)
-        ),
-    ]
+    ranks, sizes = (None, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16, 32, 64)
+    rows = [Rounded(bits, rank=r) for r in ranks for bits in (2, 4, 8)]
+    codes = [Codes(m, k) for m in sizes for k in (4, 16, 256)]
+    codes += [Codes(m, 16, rank=r) for m in sizes[2:6] for r in (8, 32)]
+    anchors = [Anchors(a, n) for a in (50, 200) for n in (2, 4, 8)]
+    return rows + codes + anchors

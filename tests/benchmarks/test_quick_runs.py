@@ -119,9 +119,9 @@ def test_codes_of_language_models(folders):
 
 def test_models_of_codes():
     (found,) = quick("codes.models", rows="shared").values()
-    assert found["before_embedding_bytes"] == 4 * 300 * 16
+    assert found["before_embedding_bytes"] == 4 * 1100 * 16
     # A byte for two subcodes, and codebooks.
-    assert found["after_embedding_bytes"] == 300 * 2 + 4 * 4 * 16 * 16
+    assert found["after_embedding_bytes"] == 1100 * 2 + 4 * 4 * 16 * 16
     for name in ("keras_bytes", "litert_bytes"):
         assert found[f"after_{name}"] < found[f"before_{name}"]
     assert found["after_reload_difference"] < 1e-5
