@@ -15,6 +15,7 @@ PARTS = {
     "codes": "codeword_sums field_columns packing",
     "compositions": "scaled_composition sum_composition",
     "compression": "allocation frontier spectrum",
+    "exchange": "model_copy",
     "export": "int8_matrices",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",

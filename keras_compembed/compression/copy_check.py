@@ -1,6 +1,5 @@
 """Compares a copy of a model with the model."""
 
-import contextlib
 import functools
 import warnings
 
@@ -8,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.exchange.model_copy import layer_pairs
 from keras_compembed.export.check import random_inputs
 from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import on_one_line
 
 # Largest difference allowed, over the largest value: the same ops on the same
@@ -18,38 +17,95 @@ from keras_compembed.utils.validation import on_one_line
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
 # Words of the texts that models are compared on.
 _TEXT_LENGTH = 16
+_PLAIN = (bool, float, int, str, type(None))
 
 
-def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
-    """Raises if a copy of a model is not the same function."""
-    inputs = keras.layers.InputLayer
-    pairs = [pair for pair in pairs if not isinstance(pair[0], inputs)]
-    resumed = {id(old) for old in resumed}
-    kept = [i for i, (old, _) in enumerate(pairs) if id(old) in resumed]
-    given = sample_inputs is not None
-    try:
-        sizes = [[sample_inputs]] if given else _candidates(model)
-    except Exception as error:
-        return _warn_not_compared(error)
-    compared, problem = 0, None
-    for samples in sizes:
-        for sample in samples:
-            try:
-                expected = _Run(model, [old for old, _ in pairs], sample, kept)
-            except Exception as error:
-                problem = problem or error
+class CopyCheck:
+    """Compares a copy of a model with the model, before and after."""
+
+    def __init__(self, model, sample_inputs=None):
+        self._model = model
+        self._paths = {id(x): path for path, x in layer_paths(model).items()}
+        # Each with the outputs of the model, and what it read for them.
+        self._runs = []
+        given = sample_inputs is not None
+        try:
+            sizes = [[sample_inputs]] if given else _candidates(model)
+        except Exception as error:
+            return _warn_not_compared(error)
+        problem = None
+        for samples in sizes:
+            for sample in samples:
+                try:
+                    self._runs.append((sample, *_run(model, sample)))
+                    break
+                except Exception as error:
+                    problem = problem or error
+        if self._runs:
+            return None
+        if given:
+            raise ValueError(
+                "`sample_inputs` must be inputs that the model takes. Received "
+                f"from the model: {on_one_line(problem)[:300]}"
+            ) from problem
+        return _warn_not_compared(problem)
+
+    def compare(self, copy):
+        """Raises if a copy is not the same function."""
+        for sample, outputs, _ in self._runs:
+            got, _ = _run_copy(copy, sample)
+            if all_same(outputs, got):
                 continue
-            compared += 1
-            _check_sample(model, copy, pairs, sample, expected)
-            break
-    if compared:
-        return None
-    if given:
-        raise ValueError(
-            "`sample_inputs` must be inputs that the model takes. Received "
-            f"from the model: {on_one_line(problem)[:300]}"
-        ) from problem
-    return _warn_not_compared(problem)
+            if not all_same(outputs, _run(self._model, sample)[0]):
+                _warn_not_compared("It gives something else each time.")
+                continue
+            raise ValueError(
+                "The copy differs from the model: on the same inputs, it gives "
+                f"something else{self._find_difference(copy)}. What defines a "
+                "layer must be in its config, its variables, or what it saves."
+            )
+
+    def check_reads(self, copy, exchanges, replaced):
+        """Raises if a copy reads what was exchanged, or the model."""
+        for sample, _, reads in self._runs:
+            _, now = _run_copy(copy, sample)
+            for (old, new), there in zip(exchanges, replaced, strict=True):
+                if not isinstance(old, keras.layers.Layer):
+                    continue
+                was_read, *others = [
+                    any(id(x) in each for x in layer.variables)
+                    for layer, each in ((old, reads), (new, now), (there, now))
+                ]
+                if was_read and old.variables and others != [True, False]:
+                    raise ValueError(
+                        f"The layer {self._paths[id(old)]!r} cannot be "
+                        "exchanged: its holder also reads it in a function, or "
+                        "in an object that is no layer, where Keras does not "
+                        "track it. Read it as an attribute of the layer."
+                    )
+            for variable in self._model.variables:
+                if id(variable) in now:
+                    raise ValueError(
+                        "The copy would read the variable "
+                        f"{variable.path!r} of the model itself: a function or "
+                        "a constant of the graph holds it. Read it in a layer "
+                        "that has the variable's layer as an attribute, and in "
+                        "its config."
+                    )
+
+    def _find_difference(self, copy):
+        """Words on the first layer whose settings are others in a copy."""
+        for layer, new in layer_pairs(self._model, copy):
+            for name, value in vars(layer).items():
+                if name.startswith("_") or not isinstance(value, _PLAIN):
+                    continue
+                if getattr(new, name, None) != value:
+                    return (
+                        f": the layer {self._paths[id(layer)]!r} "
+                        f"({type(layer).__name__}) has {name}={value!r}, and "
+                        f"in the copy {name}={getattr(new, name, None)!r}"
+                    )
+        return ""
 
 
 def made_up_inputs(model):
@@ -135,47 +191,21 @@ def _words(model):
     return np.array(words or ["a", "b c", "1"], object)
 
 
-class _Run:
-    """One run of a model."""
+def _run(model, sample):
+    """Arrays that a model gives, and the `id`s of variables that it reads."""
+    with _Reads() as scope:
+        outputs = arrays_of(model(sample, training=False))
+    return outputs, scope.reads
 
-    def __init__(self, model, layers, sample, kept=(), given=None):
-        self.calls = []
-        self.kept = {number: [] for number in kept}
-        self._given = {number: iter(x) for number, x in (given or {}).items()}
-        with _Reads() as reads, contextlib.ExitStack() as stack:
-            for number, layer in enumerate(layers):
-                stack.enter_context(self._recorded(number, layer, reads))
-            self.outputs = arrays_of(model(sample, training=False))
-        self.readers = reads.readers
 
-    @contextlib.contextmanager
-    def _recorded(self, number, layer, reads):
-        # What Keras calls in place of `call` once a layer is quantized.
-        quantized = getattr(layer, "quantization_mode", None) is not None
-        name = "quantized_call" if quantized else "call"
-        call = getattr(layer, name)
-
-        @functools.wraps(call)
-        def recorded(*args, **kwargs):
-            before, reads.reader = reads.reader, layer
-            try:
-                outputs = call(*args, **kwargs)
-            finally:
-                reads.reader = before
-            if number not in self.kept and number not in self._given:
-                self.calls.append((number, arrays_of(outputs)))
-                return outputs
-            # Weights of more digits make keras-rs's layers give more, too.
-            dtype = getattr(layer, "compute_dtype", outputs.dtype)
-            cast = keras.ops.cast(outputs, dtype)
-            self.calls.append((number, arrays_of(cast)))
-            if number in self.kept:
-                self.kept[number].append(outputs)
-                return outputs
-            return next(self._given[number], outputs)
-
-        with swapped(layer, **{name: recorded}):
-            yield
+def _run_copy(copy, sample):
+    try:
+        return _run(copy, sample)
+    except Exception as error:
+        raise ValueError(
+            "The copy does not take inputs that the model takes. Received "
+            f"from the copy: {on_one_line(error)[:300]}"
+        ) from error
 
 
 class _Reads(keras.StatelessScope):
@@ -183,65 +213,11 @@ class _Reads(keras.StatelessScope):
 
     def __init__(self):
         super().__init__()
-        self.reader = None
-        self.readers = {}
+        self.reads = set()
 
     def get_current_value(self, variable):
-        self.readers.setdefault(id(variable), self.reader)
+        self.reads.add(id(variable))
         return super().get_current_value(variable)
-
-
-def _check_sample(model, copy, pairs, sample, expected):
-    try:
-        layers = [new for _, new in pairs]
-        got = _Run(copy, layers, sample, given=expected.kept)
-    except Exception as error:
-        raise ValueError(
-            "The copy does not take inputs that the model takes. Received "
-            f"from the copy: {on_one_line(error)[:300]}"
-        ) from error
-    paths = {id(layer): path for path, layer in layer_paths(model).items()}
-    originals = {id(new): old for old, new in pairs}
-    for variable in model.variables:
-        if id(variable) in got.readers:
-            layer = originals.get(id(got.readers[id(variable)]))
-            reader = paths.get(id(layer), "an operation")
-            raise ValueError(
-                f"The copy would read the variable {variable.path!r} of the "
-                f"model itself, in {reader!r}: a function or a constant of the "
-                "graph holds it. Read it in a layer that has the variable's "
-                "layer as an attribute, and in its config."
-            )
-    place = _first_difference(expected, got)
-    if place is None:
-        return
-    again = _Run(model, [old for old, _ in pairs], sample)
-    if _first_difference(expected, again) is not None:
-        _warn_not_compared("It gives something else each time.")
-        return
-    where = "the outputs of the model"
-    if place < len(expected.calls):
-        layer = pairs[expected.calls[place][0]][0]
-        # Operations have no path.
-        path = paths.get(id(layer), layer.name)
-        where = f"the layer {path!r} ({type(layer).__name__})"
-    raise ValueError(
-        "The copy differs from the model: on the same inputs, the first to "
-        f"give something else is {where}. What defines it must be in its "
-        "config, its variables, or what it saves."
-    )
-
-
-def _first_difference(expected, got):
-    """The number of the first call that differs, or None."""
-    for place, (number, arrays) in enumerate(expected.calls):
-        if place >= len(got.calls) or got.calls[place][0] != number:
-            return place
-        if not all_same(arrays, got.calls[place][1]):
-            return place
-    if not all_same(expected.outputs, got.outputs):
-        return len(expected.calls)
-    return None
 
 
 def all_same(expected, got):

@@ -5,9 +5,9 @@ import numpy as np
 
 from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
-from keras_compembed.compression.exchanged_layers import own_class
 from keras_compembed.compression.strip import compressed_layers
-from keras_compembed.compression.strip import copy_with
+from keras_compembed.compression.strip import copy_like
+from keras_compembed.exchange.exchanged_layers import own_class
 from keras_compembed.exchange.held_objects import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.noises.noise import UniformNoise
@@ -94,7 +94,7 @@ def grow(model, vectors):
         grown = {id(x): x._grown(*arrays) for x, arrays in chosen.items()}
         for head in heads:
             grown[id(head)] = _grown_head(head, grown[id(head.class_embedding)])
-    return copy_with(model, [*chosen, *heads], grown)
+    return copy_like(model, [*chosen, *heads], grown)
 
 
 def _grown_head(head, class_embedding):

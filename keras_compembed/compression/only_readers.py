@@ -2,11 +2,11 @@
 
 import collections
 import dataclasses
+import inspect
 import math
 
 import keras
 
-from keras_compembed.compression.model_copy import is_copied_by_layers
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import list_nodes
@@ -49,6 +49,16 @@ def find_poolings(model):
     }
 
 
+def _is_plain(layer):
+    """Whether a layer is a model of layers, as Keras makes it."""
+    if type(layer) is keras.Sequential:
+        return True
+    if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
+        return False
+    arguments = list(inspect.signature(type(layer).__init__).parameters)
+    return arguments[1:4] == ["inputs", "outputs", "name"]
+
+
 def _graphs(model):
     """The graphs in a model, and the `id`s of layers that others hold."""
     graphs, others, seen = [], [], set()
@@ -57,7 +67,7 @@ def _graphs(model):
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        if not is_copied_by_layers(layer) or not is_open(layer):
+        if not _is_plain(layer) or not is_open(layer):
             inner = layer._flatten_layers(include_self=False)
             others.extend(id(x) for x in inner)
             return

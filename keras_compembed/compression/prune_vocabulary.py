@@ -4,7 +4,7 @@ import keras
 
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.compress_model import check_model
-from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.export.text_front import list_readers
 from keras_compembed.export.text_front import split_model
 
@@ -63,12 +63,9 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
     for table in tables:
         _check_table(table, tokenizer)
     kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
-    replacements = {id(split.layer): tokenizer.select(kept)}
-    for table in tables:
-        replacements[id(table)] = _cut(table, kept)
-    small, _ = copy_model(model, replacements)
-    for table in tables:
-        replacements[id(table)].trainable = table.trainable
+    exchanges = [(table, _cut(table, kept)) for table in tables]
+    exchanges.append((split.layer, tokenizer.select(kept)))
+    small = copy_with(model, exchanges)
     compile_like(small, model)
     return small
 

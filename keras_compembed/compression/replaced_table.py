@@ -1,7 +1,5 @@
 """A table of a model, and the layer that takes its place."""
 
-import contextlib
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -69,40 +67,6 @@ class ReplacedTable:
     def bytes_after(self):
         """The compressed layer, without weights that only learning needs."""
         return size_report(self.small).embedding_bytes
-
-    @contextlib.contextmanager
-    def original_rows(self):
-        """Makes the layer in its place compute as the one it replaces."""
-        layer = self.layer
-        # Not the layer itself, which reads variables in another precision
-        # when it is called within a layer.
-        compute = (
-            layer.quantized_call if layer.quantization_mode else layer.call
-        )
-
-        def call(inputs, **kwargs):
-            # What the original reads is not read by the copy.
-            with keras.StatelessScope():
-                return compute(inputs, **kwargs)
-
-        def read():
-            if layer.quantization_mode:
-                return tf.convert_to_tensor(read_tables(layer)[0])
-            with keras.StatelessScope():
-                return tf.convert_to_tensor(layer.embeddings)
-
-        def sum_rows(ids, weights):
-            rows = tf.cast(call(tf.reshape(ids, (-1,))), weights.dtype)
-            shape = (*tf.unstack(tf.shape(ids)), layer.output_dim)
-            return tf.einsum("gl,glw->gw", weights, tf.reshape(rows, shape))
-
-        methods = {"embed_all": read}
-        if self.small.combiner is not None:
-            methods["sum_rows"] = sum_rows
-        if self.small.reverse is not None:
-            methods["logits"] = lambda inputs: call(inputs, reverse=True)
-        with self.small.embed_with(call, **methods):
-            yield
 
     def learn(self):
         """Fits the layer in its place to the table."""

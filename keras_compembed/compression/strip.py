@@ -3,7 +3,7 @@
 import keras
 
 from keras_compembed.compression.compile_copy import compile_like
-from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.exchange.held_objects import custom_objects
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores import KINDS
@@ -55,7 +55,7 @@ def strip(model, max_nonzeros=None, trainable=False):
             id(layer): layer._stripped(max_nonzeros, trainable)
             for layer in layers.values()
         }
-    return copy_with(model, layers.values(), stripped)
+    return copy_like(model, layers.values(), stripped)
 
 
 def compressed_layers(model):
@@ -70,11 +70,11 @@ def compressed_layers(model):
     }
 
 
-def copy_with(model, layers, replacements):
+def copy_like(model, layers, replacements):
     """A copy, compiled as a model is, with others for some of its layers."""
     copy = replacements.get(id(model))
     if copy is None:
-        copy, _ = copy_model(model, replacements)
+        copy = copy_with(model, [(x, replacements[id(x)]) for x in layers])
     for layer in layers:
         new = replacements[id(layer)]
         new.trainable = layer.trainable

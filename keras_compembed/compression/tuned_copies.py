@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.exchange.model_copy import copy_model
 
 # Names by which Keras lists its accuracies, whatever they are made of.
 _ACCURACIES = "acc", "accuracy", "auc"
@@ -23,7 +23,7 @@ class TunedCopies:
         """The metric of the model as it is."""
         if self._model.compiled:
             return self.score(self._model)
-        copy, _ = copy_model(self._model, {})
+        copy = copy_model(self._model)
         self._data.compile(copy)
         return self.score(copy)
 

@@ -85,6 +85,28 @@ def exchange_layers(root, exchanges):
             _rename_nodes(holder, moved)
 
 
+def refresh_shapes(graph, news):
+    """Tells the tensors of a graph their shapes behind new layers."""
+    news, changed = set(map(id, news)), set()
+    for _, nodes in sorted(graph._nodes_by_depth.items(), reverse=True):
+        for node in nodes:
+            layer, inner = node.operation, [node.operation]
+            if isinstance(layer, keras.layers.Layer):
+                inner = layer._flatten_layers()
+            if node.is_input or not (
+                any(id(x) in news for x in inner)
+                or any(id(x) in changed for x in node.input_tensors)
+            ):
+                continue
+            given = node.arguments
+            made = layer.compute_output_spec(*given.args, **given.kwargs)
+            made = keras.tree.flatten(made)
+            for tensor, spec in zip(node.outputs, made, strict=True):
+                if tensor.shape != spec.shape:
+                    tensor._shape = spec.shape
+                    changed.add(id(tensor))
+
+
 def _is_model_of_layers(layer):
     return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
 
@@ -120,7 +142,7 @@ def _exchange_in(holder, exchanges):
 
 def _exchanged(value, exchanges):
     """A value with layers in it exchanged; the same value if none is."""
-    if isinstance(value, keras.layers.Layer):
+    if isinstance(value, keras.Operation):
         return exchanges[id(value)][1] if id(value) in exchanges else value
     if isinstance(value, dict):
         for key, item in list(value.items()):

@@ -33,17 +33,17 @@ def test_state_is_copied_and_stays():
     inputs = keras.Input(batch_shape=(2, 5), dtype="int32")
     lstm = layers.LSTM(4, stateful=True, return_sequences=True, name="lstm")
     x = lstm(layers.Embedding(60, 8)(inputs))
-    x = layers.Dropout(0.5, seed=1)(layers.BatchNormalization()(x))
+    x = layers.BatchNormalization()(x)
     model = keras.Model(inputs, layers.Bidirectional(layers.LSTM(3))(x))
     for variable in model.variables:
         if "float" in variable.dtype:
             variable.assign(np.random.default_rng(0).random(variable.shape))
-    # Numbers are drawn, and the state changes.
+    # The state changes.
     model(IDS, training=True)
 
     def read(model):
         states = model.get_layer("lstm").states
-        variables = [x for layer in model.layers[2:] for x in layer.variables]
+        variables = [x for layer in model.layers[2:] for x in layer.weights]
         return [x.numpy() for x in (*states, *variables)]
 
     before = read(model)
@@ -219,18 +219,10 @@ def power(exponent):
     return layer
 
 
-@pytest.mark.parametrize(
-    "parts, name",
-    [
-        ([tower(power(2.0))], "tower/power"),
-        # What is behind it does not show it.
-        ([power(1.01), layers.Lambda(keras.ops.zeros_like)], "power"),
-    ],
-)
-def test_layer_that_differs_is_named(parts, name):
-    model = words_model(layers.Dense(4), *parts, layers.Dense(2))
-    with pytest.raises(ValueError, match=f"'{name}'"):
-        compress(model, codes(learner=NeverTrained))
+def test_layer_that_differs_is_named():
+    parts = layers.Dense(4), tower(power(2.0)), layers.Dense(2)
+    with pytest.raises(ValueError, match="'tower/power'.*exponent=2.0"):
+        compress(words_model(*parts), codes(learner=NeverTrained))
 
 
 def test_sample_inputs_in_a_structure():
@@ -356,9 +348,9 @@ def in_the_graph():
         (lambda: words_model(NoConfig(wave)), ["'no_config'", "get_config"]),
         (lambda: words_model(tower(NoConfig(wave))), ["'tower/no_config'"]),
         (lambda: words_model(GrowsInConfig(4, name="more")), ["'more'"]),
-        (lambda: OwnConstructor(60), ["'own'", "keras.Model(model.inputs"]),
-        (with_its_variable, ["'words'", "'logits'"]),
-        (in_a_function, ["'words/embeddings'", "'logits'"]),
+        (lambda: OwnConstructor(60), ["'own'", '"rows": self.rows']),
+        (with_its_variable, ["share a variable"]),
+        (in_a_function, ["'words/embeddings'"]),
         (in_the_graph, ["'dense/kernel'"]),
     ],
 )

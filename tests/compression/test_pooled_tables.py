@@ -238,20 +238,6 @@ def test_sequential_models():
     compressed(model, sample_inputs=IDS)
 
 
-class Wrong(kc.CodeEmbedding):
-    def call(self, inputs, **kwargs):
-        return 1.01 * super().call(inputs, **kwargs)
-
-
-class WrongCodes(kc.methods.Codes):
-    rows = Wrong
-
-
-def test_copy_is_compared():
-    with pytest.raises(ValueError, match="'pool'"):
-        compress(sequential(), WrongCodes(4, 8))
-
-
 # Training.
 
 

@@ -1,0 +1,126 @@
+"""What Keras writes of a model, and a model made of it."""
+
+import codecs
+import inspect
+import json
+import marshal
+import re
+import types
+
+import keras
+
+from keras_compembed.exchange.held_objects import custom_objects
+from keras_compembed.exchange.held_objects import held_objects
+
+_HALF = re.compile("(mixed_)?b?float16")
+_NOT_IN_CONSTRUCTORS = {"name", "trainable", "dtype"}
+
+
+class ModelConfig:
+    """The config of a model as a file has it, and what it names."""
+
+    def __init__(self, model):
+        # The same layers, without what `compile` was given.
+        plain = object.__new__(type(model))
+        vars(plain).update(vars(model), compiled=False)
+        config = keras.saving.serialize_keras_object(plain)
+        self.scope = custom_objects(model)
+        lambdas = {
+            _as_text(_taken_apart(item)): item
+            for item in held_objects(model)
+            if isinstance(item, types.FunctionType)
+            and item.__name__ == "<lambda>"
+        }
+        for part in dicts_in(config):
+            part.pop("compile_config", None)
+            self._drop_unknown(part)
+            function = lambdas.get(_lambda_in(part))
+            if function is not None:
+                # Keras would run its code with the globals of its own module.
+                name = self.add("lambda", function)
+                part.clear()
+                part.update(
+                    module="builtins",
+                    class_name="function",
+                    config=name,
+                    registered_name=name,
+                )
+        self.config = json.loads(json.dumps(config))
+
+    def add(self, kind, item):
+        """Gives something a name in configs."""
+        name = f"{kind}_{len(self.scope)}"
+        self.scope[name] = item
+        return name
+
+    def make(self, float32=False):
+        """A model of the config."""
+        policy = keras.config.dtype_policy()
+        config = json.loads(json.dumps(self.config))
+        try:
+            if float32:
+                _set_float32(config)
+                keras.config.set_dtype_policy("float32")
+            with keras.utils.custom_object_scope(self.scope):
+                return keras.saving.deserialize_keras_object(
+                    config, safe_mode=False
+                )
+        finally:
+            keras.config.set_dtype_policy(policy)
+
+    def _drop_unknown(self, part):
+        """Drops what Keras adds to a config that it makes up for a class."""
+        cls = self.scope.get(part.get("class_name"))
+        get_config = getattr(cls, "get_config", None)
+        if not (getattr(get_config, "__module__", "") or "").startswith(
+            "keras."
+        ):
+            return
+        parameters = inspect.signature(cls).parameters
+        if all(x.kind is not x.VAR_KEYWORD for x in parameters.values()):
+            for name in _NOT_IN_CONSTRUCTORS.difference(parameters):
+                part["config"].pop(name, None)
+
+
+def dicts_in(value):
+    """Yields all dicts in a config, outer ones first."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    for item in value if isinstance(value, (list, tuple)) else ():
+        yield from dicts_in(item)
+
+
+def _taken_apart(function):
+    """A lambda as Keras writes it: its code, defaults and closure."""
+    code = codecs.encode(marshal.dumps(function.__code__), "base64")
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [code.decode(), function.__defaults__, cells or None]
+
+
+def _lambda_in(part):
+    """The text of a lambda, which is in a config in one of three ways."""
+    config = part.get("config") if "class_name" in part else part
+    if not isinstance(config, dict):
+        return None
+    if list(config) == ["value"] and isinstance(config["value"], tuple):
+        return _as_text(config["value"])
+    if list(config) == ["code", "defaults", "closure"]:
+        return _as_text(config.values())
+    return None
+
+
+def _as_text(values):
+    values = keras.saving.serialize_keras_object(list(values))
+    return json.dumps(values, default=repr)
+
+
+def _set_float32(config):
+    """Makes all dtypes and policies of half precision in a config float32."""
+    for part in dicts_in(config):
+        for name, value in part.items():
+            if isinstance(value, str) and name.endswith("dtype"):
+                part[name] = _HALF.sub("float32", value)
+        if "Policy" in str(part.get("class_name")):
+            policy = _HALF.sub("float32", json.dumps(part["config"]))
+            part["config"] = json.loads(policy)
