@@ -51,14 +51,14 @@ def copy_with(model, exchanges, check=None):
                 del options["mask"]
                 made = type(node.arguments)(*node.arguments.args, **options)
                 node.arguments = made
-    for graph, _ in reversed([*layer_places(copy).values(), (copy, ())]):
-        graph = vars(graph).get("_functional", graph)
-        if hasattr(graph, "operations"):
-            refresh_shapes(graph, news)
     for holder, places in holders.places:
         remember_exchanges(same[id(holder)], places)
     if check is not None:
         check.check_reads(copy, exchanges, replaced)
+    for graph, _ in reversed([*layer_places(copy).values(), (copy, ())]):
+        graph = vars(graph).get("_functional", graph)
+        if hasattr(graph, "operations"):
+            refresh_shapes(graph, news)
     return copy
 
 

@@ -84,11 +84,13 @@ class ModelConfig:
 
 def dicts_in(value):
     """Yields all dicts in a config, outer ones first."""
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    for item in value if isinstance(value, (list, tuple)) else ():
-        yield from dicts_in(item)
+    rest = [value]
+    for item in rest:
+        if isinstance(item, dict):
+            yield item
+            rest.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            rest.extend(item)
 
 
 def _taken_apart(function):
