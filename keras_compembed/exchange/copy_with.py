@@ -15,6 +15,7 @@ from keras_compembed.exchange.model_config import dicts_in
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.exchange.model_copy import layer_pairs
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_outputs import is_open
 
 
 def copy_with(model, exchanges, check=None):
@@ -55,9 +56,8 @@ def copy_with(model, exchanges, check=None):
         remember_exchanges(same[id(holder)], places)
     if check is not None:
         check.check_reads(copy, exchanges, replaced)
-    for graph, _ in reversed([*layer_places(copy).values(), (copy, ())]):
-        graph = vars(graph).get("_functional", graph)
-        if hasattr(graph, "operations"):
+    for graph in [*(new for _, new in reversed(pairs[1:])), copy]:
+        if is_open(graph):
             refresh_shapes(graph, news)
     return copy
 

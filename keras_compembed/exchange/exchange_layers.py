@@ -85,26 +85,28 @@ def exchange_layers(root, exchanges):
             _rename_nodes(holder, moved)
 
 
-def refresh_shapes(graph, news):
-    """Tells the tensors of a graph their shapes behind new layers."""
-    news, changed = set(map(id, news)), set()
-    for _, nodes in sorted(graph._nodes_by_depth.items(), reverse=True):
-        for node in nodes:
-            layer, inner = node.operation, [node.operation]
-            if isinstance(layer, keras.layers.Layer):
-                inner = layer._flatten_layers()
-            if node.is_input or not (
-                any(id(x) in news for x in inner)
-                or any(id(x) in changed for x in node.input_tensors)
-            ):
-                continue
-            given = node.arguments
-            made = layer.compute_output_spec(*given.args, **given.kwargs)
-            made = keras.tree.flatten(made)
-            for tensor, spec in zip(node.outputs, made, strict=True):
-                if tensor.shape != spec.shape:
-                    tensor._shape = spec.shape
-                    changed.add(id(tensor))
+def refresh_shapes(model, news):
+    """Tells the tensors of a model their shapes behind new layers."""
+    news, changed, again = set(map(id, news)), set(), True
+    while again:
+        again = False
+        for operation in getattr(model, "operations", None) or model.layers:
+            inner = getattr(operation, "_flatten_layers", list)()
+            is_new = any(id(x) in news for x in [operation, *inner])
+            for node in operation._inbound_nodes:
+                inputs = node.input_tensors
+                if not inputs or not (
+                    is_new or any(id(x) in changed for x in inputs)
+                ):
+                    continue
+                args, kwargs = node.arguments.args, node.arguments.kwargs
+                made = operation.compute_output_spec(*args, **kwargs)
+                made = keras.tree.flatten(made)
+                for tensor, spec in zip(node.outputs, made, strict=True):
+                    if tensor.shape != spec.shape:
+                        tensor._shape = spec.shape
+                        changed.add(id(tensor))
+                        again = True
 
 
 def _is_model_of_layers(layer):

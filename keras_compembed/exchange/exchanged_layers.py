@@ -62,7 +62,8 @@ class ExchangedLayers:
             raise TypeError(
                 f"`from_config` of {cls.__name__} must return `cls(...)`."
             )
-        vars(layer).update(_own_config=own_config, _exchanged_places=[])
+        vars(layer)["_own_config"] = own_config
+        vars(layer)["_exchanged_places"] = []
         if exchanged is not None:
             _put_layers(layer, exchanged)
         return layer

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compressing import check_same
+from compressing import codes
 from compressing import compress
 from compressing import run
 from export_models import write
