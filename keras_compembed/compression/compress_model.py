@@ -38,11 +38,11 @@ def compress_model(
     over time, in the graph of a Sequential or functional model. A layer of
     its name then passes on pooled vectors. Other tables give rows.
 
-    All other layers are made again from their class and config, and given
-    the original's state. If the model was compiled, so is the copy, with fresh
-    metrics and a fresh optimizer. Before any codes are learned, the copy,
-    still with the rows of the original tables, is run beside the model on
-    `sample_inputs`, and must give the same in every layer.
+    The copy is what Keras saves and loads of the model, so a class that it
+    cannot load again is an error, with what to add to it. If the model was
+    compiled, so is the copy, with fresh metrics and a fresh optimizer. Before
+    any codes are learned, the copy, still with the original tables, is run
+    beside the model on `sample_inputs`, and must give the same.
 
     Tables are found wherever Keras tracks them, however deep. A layer used
     several times is replaced once, in all places. Layers and models that make
