@@ -82,8 +82,16 @@ def _take_over(layer, new, float32):
     if new.name != layer.name:
         new.name = layer.name
     mode = getattr(layer, "quantization_mode", None)
-    if not (float32 or mode or new.dtype_policy == layer.dtype_policy):
-        new.dtype_policy = layer.dtype_policy
+    policy = layer.dtype_policy
+    if not float32 and new.dtype_policy != policy:
+        if isinstance(new.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+            # Keras puts what is set into the map, which other layers share,
+            # and takes the names of what is in maps away when it saves them.
+            new._dtype_policy = policy
+        elif not (
+            mode or isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+        ):
+            new.dtype_policy = policy
     if layer.built and not new.built:
         new.build_from_config(layer.get_build_config() or {})
         new.built = True
