@@ -5,7 +5,7 @@ import keras
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.find_size import FindSize
-from keras_compembed.compression.only_readers import find_poolings
+from keras_compembed.compression.replaceable_layers import find_table_poolings
 from keras_compembed.compression.replaceable_layers import reason_against
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
@@ -133,7 +133,7 @@ def compress_model(
             layers=layers,
         )
     wanted = find_layers(model, argument, names)
-    poolings = find_poolings(model)
+    poolings = find_table_poolings(model)
 
     def replaced(name, layer):
         key = wanted[id(layer)] if isinstance(how, dict) else None

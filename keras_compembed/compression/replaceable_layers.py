@@ -5,6 +5,8 @@ import sys
 import keras
 import numpy as np
 
+from keras_compembed.exchange.only_readers import Graphs
+from keras_compembed.exchange.only_readers import find_poolings
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
 
@@ -108,3 +110,18 @@ def differences(layer):
 def listed(names):
     """Names as code in a sentence."""
     return ", ".join(f"`{name}`" for name in names)
+
+
+def find_table_poolings(model):
+    """The poolings of a model that alone read the rows of a table."""
+    return find_poolings(Graphs(model), _is_plain_embedding)
+
+
+def _is_plain_embedding(layer):
+    """Whether a layer gives rows, and nothing is computed of them besides."""
+    return (
+        isinstance(layer, keras.layers.Embedding)
+        and not isinstance(layer, keras.layers.ReversibleEmbedding)
+        and not is_embed_reduce(layer)
+        and layer.activity_regularizer is None
+    )

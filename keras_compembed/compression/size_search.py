@@ -8,7 +8,7 @@ from keras_compembed.compression.allocation import allocate
 from keras_compembed.compression.file_bytes import FileBytes
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import FrontierPoint
-from keras_compembed.compression.only_readers import find_poolings
+from keras_compembed.compression.replaceable_layers import find_table_poolings
 from keras_compembed.compression.table_choice import keep_shared_poolings
 from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.utils.sizes import format_bytes
@@ -34,7 +34,7 @@ class SizeSearch:
         self.tables = tables
         self.files = FileBytes(tables, budget.quantize)
         self._budget = budget
-        self._poolings = find_poolings(model)
+        self._poolings = find_table_poolings(model)
         self._sample_inputs = sample_inputs
         self._stop = stop
         self._verbose = verbose

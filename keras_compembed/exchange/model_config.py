@@ -120,6 +120,9 @@ def _as_text(values):
 def _set_float32(config):
     """Makes all dtypes and policies of half precision in a config float32."""
     for part in dicts_in(config):
+        if "batch_shape" in part:
+            # Inputs are rounded as they were.
+            continue
         for name, value in part.items():
             if isinstance(value, str) and name.endswith("dtype"):
                 part[name] = _HALF.sub("float32", value)

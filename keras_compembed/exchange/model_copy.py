@@ -33,7 +33,9 @@ def copy_model(model, float32=False, mark=None, without=()):
         copy = config.make(float32)
     _tie_layers(model, copy)
     for layer, new in layer_pairs(model, copy):
-        with _saying_why(model, layer):
+        with _saying_why(model, layer), warnings.catch_warnings():
+            # Of arrays made of variables, in Keras.
+            warnings.simplefilter("ignore")
             _take_over(layer, new, float32)
             if not any(layer is x for x in without):
                 _copy_state(layer, new)
@@ -101,6 +103,9 @@ def _take_over(layer, new, float32):
         new.trainable = layer.trainable
     if hasattr(layer, "output_names"):
         new.output_names = list(layer.output_names)
+    inputs = (getattr(x, "inputs", None) or () for x in (layer, new))
+    for tensor, same in zip(*inputs, strict=False):
+        same.name = tensor.name
 
 
 def _copy_state(layer, new):

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from keras_compembed.export.equal_ops import rewrite_ops
 from keras_compembed.export.int8_matrices import quantize_matrices
-from keras_compembed.export.marks import take_out_marks
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.litert.flatbuffer import count_ops
+from keras_compembed.litert.flatbuffer import drop_unused
 from keras_compembed.litert.flatbuffer import get_min_runtime
 from keras_compembed.litert.flatbuffer import merge_buffers
 from keras_compembed.litert.flatbuffer import pack_tables
@@ -37,18 +37,21 @@ def check_finite(model, quantize):
         )
 
 
-def convert(function, model, quantize):
-    """Bytes of a traced model, with built-in ops only."""
+def convert(functions, model, quantize):
+    """Bytes of functions of a traced model, with built-in ops only."""
     module = tf.Module()
-    module.function = function
-    # What the function captured is saved; codes of CodeEmbedding are not.
-    module.captured = list(function.variables)
-    check_temporary_folder(count_bytes(function.variables))
+    module.functions = functions
+    # What the functions captured is saved; codes of CodeEmbedding are not.
+    variables = [x for each in functions.values() for x in each.variables]
+    module.captured = list({id(x): x for x in variables}.values())
+    check_temporary_folder(count_bytes(module.captured))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            tf.saved_model.save(module, folder, signatures=function)
+            tf.saved_model.save(module, folder, signatures=functions)
             rewrite_ops(folder)
-            converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+            converter = tf.lite.TFLiteConverter.from_saved_model(
+                folder, signature_keys=list(functions)
+            )
             converter.target_spec.supported_ops = [
                 tf.lite.OpsSet.TFLITE_BUILTINS
             ]
@@ -68,6 +71,7 @@ def convert(function, model, quantize):
                     "temporary files; the environment variable TMPDIR names "
                     f"another: {os.strerror(full[0])}.",
                 ) from error
+            function = next(iter(functions.values()))
             raise ValueError(_explain(str(error), function, model)) from error
 
 
@@ -88,17 +92,15 @@ def _explain(message, function, model):
     return text
 
 
-def finish(model, options):
+def finish(model, options, is_whole=True):
     """Packs the codes in a converted file, in place."""
-    pack_tables(model, options.tables)
+    pack_tables(model, options.tables, is_whole)
     quantize_matrices(model, options.matrices)
     unpack_once(model, options.unpacked)
     merge_buffers(model)
-    passages, lost = take_out_marks(model)
+    drop_unused(model)
     foreign = [op for op in count_ops(model) if op.startswith("CUSTOM ")]
     require(not foreign, _BUILT_IN, ops=foreign)
-    check_min_runtime(model, options)
-    return passages, lost
 
 
 def check_min_runtime(model, options):

@@ -2,10 +2,10 @@
 
 import dataclasses
 import os
-import threading
 
 import keras
 
+from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.export import check
 from keras_compembed.export.class_answers import ClassAnswers
 from keras_compembed.export.conversion import check_finite
@@ -15,7 +15,7 @@ from keras_compembed.export.conversion import finish
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
-from keras_compembed.export.layer_forms import litert_form
+from keras_compembed.export.litert_layers import exchange_forms
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.row_check import check_rows
 from keras_compembed.export.runtimes import Runtime
@@ -24,7 +24,6 @@ from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import as_texts
 from keras_compembed.export.text_front import run_on_texts
 from keras_compembed.export.text_front import split_model
-from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
 from keras_compembed.export.tracing import trace
@@ -41,8 +40,6 @@ from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
 
-# Layers compute in another way while a model is exported.
-_ONE_AT_A_TIME = threading.RLock()
 # What ops are called that a runtime has.
 _KINDS = {
     "litert": "built-in ops",
@@ -213,6 +210,8 @@ def export_litert(
     options = ExportOptions(quantize, wanted.min_runtime, wanted.optimize_for)
     contents = FileContents(labels, wanted.metadata, target.task)
     answers = ClassAnswers(top_k, target.task)
+    # Layers of the copy are exchanged for those of the file.
+    model = copy_model(model, float32=True)
     whole = model = answers.of_graph(model)
     split = split_model(model)
     target.check(split, input_signature)
@@ -226,68 +225,74 @@ def export_litert(
             if not target.takes_texts:
                 sample_inputs = split.layer(sample_inputs)
     signature = get_signature(model, input_signature)
+    require(
+        model.built,
+        "`model` must be built: call it on inputs.",
+        model=model.name,
+    )
     whole, model = answers.of_calls(whole), answers.of_calls(model)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
 
-    with _ONE_AT_A_TIME, float32_form(model):
-        with kept_state(model):
-            if target.takes_texts:
-                samples, outputs = run_on_texts(whole, split, sample_inputs)
-            else:
-                samples, outputs = check.run_on_inputs(
-                    model, signature, sample_inputs
-                )
-        contents.check(outputs[0], answers.sizes)
-        target.check_outputs(samples, outputs)
-        with litert_form(model, options) as linear:
-            function = trace(model, signature, linear)
-        check_ops(function, model)
-        converted = read_model(convert(function, model, quantize))
-        target.check_file(converted)
-        names = [spec.name for spec in keras.tree.flatten(signature)]
-        order_ends(converted, names, list(outputs[0]))
-        passages = finish(converted, options)
-        check_inputs(converted, model, signature, is_given=is_given)
-        content = write_model(converted)
-        lookups = linear.trace.lookups
-        max_row_error, held, not_held = check_rows(
-            content, lookups, *passages, quantize, tolerance
-        )
-        if tolerance is None:
-            tolerance = TOLERANCES[quantize]
-        text_bytes, vocabulary = 0, []
+    with kept_state(model):
         if target.takes_texts:
-            text_bytes -= len(content)
-            target.add_tokenizer(converted, split)
-            check_min_runtime(converted, options)
-            content = write_model(converted)
-            text_bytes += len(content)
-            names = [TEXT]
-        elif split is not None:
-            vocabulary = split.vocabulary_files()
-            text_bytes = sum(len(file.content) for file in vocabulary)
-        content = contents.add_to(content, converted, vocabulary)
-        require(
-            wanted.max_bytes is None or len(content) <= wanted.max_bytes,
-            f"The file must have at most `max_bytes`, and takes "
-            f"{len(content):,} bytes.",
-            max_bytes=wanted.max_bytes,
-        )
-        error = 0.0
-        with replacing(path, overwrite) as temporary:
-            with open(temporary, "wb") as file:
-                file.write(content)
-            for run in target.open(temporary):
-                error = max(error, check.compare(run, names, samples, outputs))
-            if not error <= tolerance:
-                raise RuntimeError(
-                    "The LiteRT file must give what Keras gives, within "
-                    f"{tolerance:g} of the largest output; a larger "
-                    "`tolerance` may be passed. Received: a difference of "
-                    f"{error:.2g} (inf: one gives NaN or an infinity where the "
-                    f"other does not). Nothing was written to {path!r}."
-                )
+            samples, outputs = run_on_texts(whole, split, sample_inputs)
+        else:
+            samples, outputs = check.run_on_inputs(
+                model, signature, sample_inputs
+            )
+    contents.check(outputs[0], answers.sizes)
+    target.check_outputs(samples, outputs)
+    forms, folded = exchange_forms(model, options)
+    function = trace(model, signature)
+    check_ops(function, model)
+    converted = read_model(
+        convert({"serving_default": function}, model, quantize)
+    )
+    target.check_file(converted)
+    names = [spec.name for spec in keras.tree.flatten(signature)]
+    order_ends(converted, names, list(outputs[0]))
+    finish(converted, options)
+    check_min_runtime(converted, options)
+    max_row_error, held, not_held = check_rows(
+        converted, forms, model, options, tolerance
+    )
+    check_inputs(converted, model, signature, is_given=is_given)
+    content = write_model(converted)
+    if tolerance is None:
+        tolerance = TOLERANCES[quantize]
+    text_bytes, vocabulary = 0, []
+    if target.takes_texts:
+        text_bytes -= len(content)
+        target.add_tokenizer(converted, split)
+        check_min_runtime(converted, options)
+        content = write_model(converted)
+        text_bytes += len(content)
+        names = [TEXT]
+    elif split is not None:
+        vocabulary = split.vocabulary_files()
+        text_bytes = sum(len(file.content) for file in vocabulary)
+    content = contents.add_to(content, converted, vocabulary)
+    require(
+        wanted.max_bytes is None or len(content) <= wanted.max_bytes,
+        f"The file must have at most `max_bytes`, and takes "
+        f"{len(content):,} bytes.",
+        max_bytes=wanted.max_bytes,
+    )
+    error = 0.0
+    with replacing(path, overwrite) as temporary:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        for run in target.open(temporary):
+            error = max(error, check.compare(run, names, samples, outputs))
+        if not error <= tolerance:
+            raise RuntimeError(
+                "The LiteRT file must give what Keras gives, within "
+                f"{tolerance:g} of the largest output; a larger "
+                "`tolerance` may be passed. Received: a difference of "
+                f"{error:.2g} (inf: one gives NaN or an infinity where the "
+                f"other does not). Nothing was written to {path!r}."
+            )
     export = LiteRTExport(
         path=path,
         file_bytes=len(content),
@@ -297,8 +302,8 @@ def export_litert(
         max_row_error=max_row_error,
         held_layers=held,
         not_held_layers=not_held,
-        pooled_layers=linear.pooled_layers,
-        folded_layers=linear.folded_layers,
+        pooled_layers=tuple(x.name for x in forms if forms[x].is_pooled),
+        folded_layers=folded,
         runtime=target.name,
         labels=contents.labels,
         text_bytes=text_bytes,

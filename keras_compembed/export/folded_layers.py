@@ -1,131 +1,91 @@
-"""`Dense` and `Conv1D` layers folded into tables while a model is traced."""
+"""`Dense` and `Conv1D` layers of a copy folded into the tables before them."""
 
-import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.linear_trace import read_kernel
-from keras_compembed.export.marks import Texts
+from keras_compembed.export.twin import Twin
 from keras_compembed.litert.row_costs import NUMBER_BYTES
-from keras_compembed.litert.texts_of_ids import unflatten
 
 # Part of what layers take in a file that may be added to make them faster.
 _SMALL_PART = 0.02
 
 
-def folding_pays(options, vectors, width, kept=0, kernels=0):
+def fold_into(form, layer, owner, options, sums, length):
+    """Pairs to exchange so that a look-up gives what its reader makes of it.
+
+    Empty where that is not possible, or does not pay. `sums` tells whether
+    vectors are added up before.
+    """
+    is_dense = type(owner) is keras.layers.Dense
+    if not _can_fold(owner, form, options, sums):
+        return {}
+    kernel = keras.ops.convert_to_numpy(owner.kernel).astype("float32")
+    width = kernel.shape[-1] if is_dense else kernel.shape[0] * kernel.shape[-1]
+    if not _pays(options, form.products, sums, length, width):
+        return {}
+    finish = functools.partial(_finish, owner)
+    if is_dense:
+        form.kernel, layer.output_dim = kernel, owner.units
+        return {owner: Twin(owner, finish)}
+    kernel = tf.constant(form.products.fold(kernel))
+    return {
+        layer: Twin(layer, form.spread),
+        owner: Twin(owner, lambda x: finish(_convolve(owner, x, kernel))),
+    }
+
+
+def _pays(options, products, sums, length, width):
     """Whether kernels shall become part of a table."""
-    products, quantize = vectors.products, options.quantize
     if not products.can_fold:
         return False
+    quantize, goal = options.quantize, options.optimize_for
     number = NUMBER_BYTES[quantize]
     # Of layers, unlike of codebooks.
     of_kernel = 4 if quantize == "int8_codebooks" else number
     before = number * products.num_numbers
     before += of_kernel * products.width * width
-    after = number * (products.columns * width + kept) + of_kernel * kernels
-    goal = options.optimize_for
+    after = number * products.columns * width
     if goal in ("size", "memory"):
         return after < before
-    if not products.folds_faster(
-        width, vectors.features is not None, vectors.length
-    ):
+    if not products.folds_faster(width, sums, length):
         return False
     small = _SMALL_PART * (products.num_bytes + before)
     return goal == "latency" or after - before <= small
 
 
-def can_fold(layer, quantize):
+def _can_fold(owner, form, options, sums):
     """Whether a layer computes what its kernel says, in ops of its table."""
-    kind = type(layer)
-    if kind is keras.layers.Conv1D:
+    if type(owner) is keras.layers.Conv1D:
         is_usual = (
             # Only of matrices, not of kernels, can int8 be asked for.
-            quantize != "int8_codebooks"
-            and layer.groups == 1
-            and layer.data_format == "channels_last"
+            options.quantize != "int8_codebooks"
+            and owner.groups == 1
+            and owner.data_format == "channels_last"
+            and form.products.can_spread
+            and not sums
         )
     else:
-        is_usual = kind is keras.layers.Dense
+        is_usual = type(owner) is keras.layers.Dense
     return (
         is_usual
-        and layer.built
-        and "call" not in vars(layer)
-        and getattr(layer, "quantization_mode", None) is None
-        and not layer.lora_enabled
-        and keras.backend.is_float_dtype(layer.kernel.dtype)
+        and owner.built
+        and owner.compute_dtype == "float32"
+        and owner.quantization_mode is None
+        and not owner.lora_enabled
+        and keras.backend.is_float_dtype(owner.kernel.dtype)
     )
 
 
-def folded(trace, layer):
-    """A `call` for a `Dense` or `Conv1D` where rows go in, or sums of them."""
-    original, is_dense = layer.call, isinstance(layer, keras.layers.Dense)
-
-    def call(inputs, *args, **kwargs):
-        vectors, key = trace.find(inputs, layer)
-        width = layer.kernel.shape[-1]
-        if not is_dense:
-            width *= layer.kernel.shape[0]
-        if (
-            vectors is None
-            or not (is_dense or _can_convolve(vectors))
-            or not folding_pays(trace.options, vectors, width)
-        ):
-            return original(inputs, *args, **kwargs)
-        multiply = _multiply if is_dense else _convolve
-        outputs = multiply(trace, layer, vectors, read_kernel(layer))
-        trace.add_site(key, layer, vectors, outputs, width)
-        if layer.bias is not None:
-            outputs = keras.ops.add(outputs, layer.bias)
-        if layer.activation is not None:
-            outputs = layer.activation(outputs)
-        return outputs
-
-    return call
+def _finish(layer, outputs):
+    """Adds the bias of a layer, and its activation."""
+    if layer.bias is not None:
+        outputs = keras.ops.add(outputs, layer.bias)
+    return outputs if layer.activation is None else layer.activation(outputs)
 
 
-def _multiply(trace, layer, vectors, kernel):
-    """Products of rows, or of sums of them, with the kernel of a `Dense`."""
-
-    def reference(ids):
-        return tf.linalg.matmul(vectors.reference(ids), kernel)
-
-    if vectors.features is not None:
-        return trace.multiply(vectors, layer, reference)
-    outputs = trace.mark(
-        dataclasses.replace(vectors, ids=tf.reshape(vectors.ids, [-1])),
-        Texts(reference, window=0),
-        lambda ids: vectors.products.rows(ids, kernel),
-    )
-    return unflatten(outputs, vectors.ids, layer.units)
-
-
-def _can_convolve(vectors):
-    return (
-        vectors.features is None
-        and vectors.ids.shape.rank == 2
-        and vectors.products.can_spread
-    )
-
-
-def _convolve(trace, layer, vectors, kernel):
-    """Products of rows with the kernel of a `Conv1D`."""
-    folded = trace.fold(vectors.products, layer)
-    return trace.mark(
-        vectors,
-        Texts(
-            lambda ids: _conv(layer, vectors.reference(ids), kernel),
-            window=1 + layer.dilation_rate[0] * (layer.kernel_size[0] - 1),
-            step=layer.strides[0],
-        ),
-        lambda ids: _conv(
-            layer, vectors.products.spread(ids), tf.constant(folded)
-        ),
-    )
-
-
-def _conv(layer, inputs, kernel):
+def _convolve(layer, inputs, kernel):
     """What a `Conv1D` gives before bias and activation, by another kernel."""
     padding = layer.padding
     if padding == "causal":

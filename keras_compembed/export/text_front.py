@@ -19,7 +19,6 @@ from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import list_nodes
-from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
 
@@ -121,8 +120,8 @@ def _cut(model):
             return layer, None
         # TextVectorization makes int64 numbers, which all that reads them
         # would have to turn into int32.
-        with swapped(ids, _dtype="int32"):
-            return layer, keras.Model(ids, outputs, name=model.name)
+        ids._dtype = "int32"
+        return layer, keras.Model(ids, outputs, name=model.name)
     ids = keras.Input(batch_shape=inner.inputs[0].shape, dtype="int32")
     found = keras.tree.flatten(inner(ids))
     new = {

@@ -1,47 +1,17 @@
 """A Keras model as a TensorFlow function that LiteRT can hold."""
 
 import contextlib
-import dataclasses
 import re
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.validation import require
-
-_HALF_DTYPES = ("float16", "bfloat16")
 
 
 def all_layers(model):
     """The model and every layer in it, once each, however deep."""
     return model._flatten_layers()
-
-
-@contextlib.contextmanager
-def float32_form(model):
-    """Makes the model compute in float32, from float32 copies of variables."""
-    with contextlib.ExitStack() as stack:
-        for layer in all_layers(model):
-            policy = layer.dtype_policy
-            if policy.compute_dtype in _HALF_DTYPES:
-                mode, of, _ = policy.name.rpartition("_from_")
-                float32 = keras.dtype_policies.get(f"{mode}{of}float32")
-                # Not the public setter, which also edits policies that
-                # several layers share.
-                swap = swapped(layer, _dtype_policy=float32)
-                stack.enter_context(swap)
-            reverse = getattr(layer, "reverse", None)
-            if getattr(reverse, "dtype", None) in _HALF_DTYPES:
-                float32 = dataclasses.replace(reverse, dtype="float32")
-                stack.enter_context(swapped(layer, reverse=float32))
-        for variable in [*model.variables, *_states(model)]:
-            if variable.dtype in _HALF_DTYPES:
-                value = tf.cast(variable.value, "float32")
-                value = tf.Variable(value, trainable=False)
-                swap = swapped(variable, _value=value, _dtype="float32")
-                stack.enter_context(swap)
-        yield
 
 
 @contextlib.contextmanager
@@ -122,7 +92,7 @@ def _new_name(name, names):
     return name
 
 
-def trace(model, signature, linear):
+def trace(model, signature):
     """A concrete function of the model, from named inputs to named outputs."""
 
     def serve(*tensors):
@@ -133,14 +103,11 @@ def trace(model, signature, linear):
                 stack.enter_context(tf.name_scope("model"))
             return name_outputs(model, model(inputs, training=False))
 
-    while True:
-        function = tf.function(
-            serve,
-            input_signature=keras.tree.flatten(signature),
-            autograph=False,
-        ).get_concrete_function()
-        if not linear.reconsider(function):
-            return function
+    return tf.function(
+        serve,
+        input_signature=keras.tree.flatten(signature),
+        autograph=False,
+    ).get_concrete_function()
 
 
 def name_outputs(model, outputs):

@@ -297,9 +297,7 @@ class CANESoftmax(ClassHead):
         else:
             if not embedding.built:
                 embedding.build((None,))
-            table = embedding
-            if not isinstance(embedding, LookupLayer):
-                table = embedding.embeddings
+            table = _table_of(embedding)
         if tree is not None and tree.num_nodes:
             shape = tree.num_nodes, width
             self.nodes = self.add_weight(shape, nodes, name="nodes")
@@ -319,6 +317,12 @@ class CANESoftmax(ClassHead):
             table_is_own=embedding is None,
         )
         self.built = True
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        # Copies put other layers in the places of some.
+        if name == "class_embedding" and vars(self).get("scores"):
+            self.scores.table = _table_of(value)
 
     def call(self, inputs, context=None, training=False):
         _check_embedding(self.class_embedding, self.num_classes)
@@ -540,3 +544,10 @@ def _check_embedding(embedding, num_classes):
         quantization_mode=mode,
     )
     return embedding
+
+
+def _table_of(embedding):
+    """What `ClassScores` reads of a layer."""
+    if isinstance(embedding, LookupLayer):
+        return embedding
+    return embedding.embeddings

@@ -149,8 +149,23 @@ def order_ends(model, inputs, outputs):
         setattr(graph, side, np.array(places, dtype="int32"))
 
 
-def pack_tables(model, tables):
-    """Gives `tables` the bytes that the file must hold, in place."""
+def constants_of(model, graphs):
+    """The number of bytes of each constant of subgraphs, by their digest."""
+    places = {tensor.buffer for graph in graphs for tensor in graph.tensors}
+    found = {}
+    for place in places:
+        data = model.buffers[place].data
+        if data is not None:
+            content = np.asarray(data, "uint8").tobytes()
+            found[hashlib.sha256(content).digest()] = len(content)
+    return found
+
+
+def pack_tables(model, tables, is_whole=True):
+    """Gives tables the bytes that a file must hold, in place.
+
+    A file that is whole must have those that it reads.
+    """
     buffers = {}
     arrays = [table.converted for table in tables]
     for graph, index, place in find_constants(model, arrays):
@@ -169,7 +184,7 @@ def pack_tables(model, tables):
         tensor.buffer = buffers[place]
     drop_unused(model)
     for place, table in enumerate(tables):
-        if place not in buffers:
+        if is_whole and place not in buffers:
             _refuse_unpacked(model, table, set(buffers.values()))
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.litert.row_chunks import top_of_chunks
 from keras_compembed.utils.validation import check_version
+from keras_compembed.utils.weighted_sums import weighted_sums
 
 # Largest difference allowed, over the largest output of Keras. Rounding of
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
@@ -55,28 +56,70 @@ class ExportOptions:
 
 
 class LiteRTForm:
-    """Reads rows of any store as the store does, in ops that LiteRT has."""
+    """A store in ops that LiteRT has, for layers of copies that are exported.
 
-    # A form adds each `StoredTable` of the file to the options' `tables`.
+    A form adds each `StoredTable` of the file to the options' `tables`.
+    """
+
     # How vectors meet the layers behind a look-up, see `RowProducts`.
     products = None
-    # The method of a layer that the whole of `score` takes the place of.
-    scores_as = "score"
+    # Of a `Dense` layer that vectors are multiplied by, if it is folded.
+    kernel = None
+    # Whether the graph that was traced reads rows, and adds them up.
+    is_read = is_pooled = False
 
     def __init__(self, store, options, path):
-        self._store = store
+        self.store = store
         self._options = options
         self._path = path
         self.chunks = RowChunks(store.input_dim, store.output_dim)
 
-    def __call__(self, ids):
-        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        return self._store.read(ids)
+    def look_up(self, ids):
+        """Vectors `(ids, output_dim)` of a rank-1 int32 tensor of ids."""
+        return self.store.read(ids)
+
+    def read(self, ids):
+        """Same, of any integers, and times the kernel."""
+        self.is_read, ids = True, tf.cast(ids, tf.int32)
+        if self.kernel is not None:
+            return self.products.rows(ids, self.kernel)
+        return self.look_up(ids)
+
+    def read_all(self):
+        """The table `(input_dim, output_dim)`, made when the file runs."""
+        return self.chunks.table(self.read)
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of vectors of ids `(groups, length)`."""
+        return weighted_sums(self.read(tf.reshape(ids, (-1,))), weights)
+
+    def may_sum(self, length):
+        """Whether to add up texts of so many ids by products."""
+        return self.kernel is not None or self.products.may_sum(length)
+
+    def pool(self, ids, counts=None, weights=None, mean=False):
+        """Sums or means of vectors of ids `(texts, length)`, by products."""
+        self.is_read = self.is_pooled = True
+        ids = tf.cast(ids, tf.int32)
+        sums = self.products.sums(ids, counts, weights, mean)
+        matrix = self.products.fold(self.kernel)
+        if matrix is None:
+            return sums
+        return tf.matmul(sums, tf.constant(self._options.note(matrix)))
+
+    def spread(self, ids):
+        """Features of `products` of ids `(texts, length)`, one by one."""
+        self.is_read = True
+        return self.products.spread(tf.cast(ids, tf.int32))
+
+    def parts(self):
+        """As of a store: layers that hold some of the weights."""
+        return {}
 
     def score_chunks(self, vectors):
         """Yields logits of vectors, for a chunk of ids at a time."""
         for ids in self.chunks.ids(vectors):
-            rows = tf.cast(self(ids), vectors.dtype)
+            rows = tf.cast(self.read(ids), vectors.dtype)
             yield tf.matmul(vectors, rows, transpose_b=True)
 
     def score(self, vectors):
@@ -92,12 +135,12 @@ class LiteRTForm:
     @property
     def numbers_per_row(self):
         """Numbers held while a row is read in Keras, about."""
-        return 8 * self._store.output_dim
+        return 8 * self.store.output_dim
 
-    def ids_to_compare(self, buffers):
-        """All ids, or enough where rows take long; `buffers` are a file's."""
-        return np.arange(self._store.input_dim, dtype="int32")
+    def ids_to_compare(self):
+        """All ids, or enough of them where rows take long."""
+        return np.arange(self.store.input_dim, dtype="int32")
 
-    def tolerance(self, method, quantize, largest):
+    def tolerance(self, quantize, largest):
         """How far a number may be off by arithmetic alone."""
         return TOLERANCES[quantize] * largest

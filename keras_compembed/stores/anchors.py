@@ -447,8 +447,6 @@ class AnchorRows(RowArrays):
 class _AnchorsForm(LiteRTForm):
     """The non-zeros of T, and the anchors that they name, in a LiteRT file."""
 
-    scores_as = "logits"
-
     def __init__(self, store, options, path):
         super().__init__(store, options, path)
         transform = store.get_transform()
@@ -491,8 +489,7 @@ class _AnchorsForm(LiteRTForm):
         )
         self.products = _AnchorProducts(self)
 
-    def __call__(self, ids):
-        ids = tf.cast(ids, tf.int32)
+    def look_up(self, ids):
         if ids.shape[0] is not None and self._has_windows:
             vectors = self._window(ids)
         else:
@@ -509,7 +506,6 @@ class _AnchorsForm(LiteRTForm):
 
     def weigh(self, ids, groups, weights, num_groups):
         """Sums of weighted rows of the transform."""
-        ids = tf.cast(ids, tf.int32)
         if ids.shape[0] is not None and self._has_windows:
             columns, values = self.rows.windows(ids)
         else:
@@ -528,7 +524,7 @@ class _AnchorsForm(LiteRTForm):
 
     def score(self, vectors):
         """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
-        num_rows, output_dim = self._store.input_dim, self.anchors.shape[1]
+        num_rows, output_dim = self.store.input_dim, self.anchors.shape[1]
         flat = tf.reshape(vectors, (-1, output_dim))
         # Zero, but not to the converter, which would write down the rows.
         zero = tf.minimum(tf.cast(flat[0, 0] >= 0, tf.int32), 0)
@@ -603,7 +599,7 @@ class _AnchorProducts(RowProducts):
         self.num_bytes = form.rows.num_bytes
 
     def rows(self, ids, kernel):
-        return self._form.folded(kernel)(ids)
+        return self._form.folded(kernel).look_up(ids)
 
     def spread(self, ids):
         flat = tf.reshape(ids, [-1])

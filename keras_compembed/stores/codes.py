@@ -529,7 +529,6 @@ class _CodesForm(LiteRTForm):
         self.scores = self._sums = None
         if composition.is_linear:
             self.scores = ScoredCodes(store, self.codes, self.summed, options)
-        self._is_called = False
         if is_sum:
             self.codewords = self.summed
             self._sums = RowSums(self.codewords, options, self.codes)
@@ -542,9 +541,7 @@ class _CodesForm(LiteRTForm):
         if self.summed is not None:
             self.products = CodeProducts(self, options)
 
-    def __call__(self, ids):
-        self._is_called = True
-        ids = tf.cast(ids, tf.int32)
+    def look_up(self, ids):
         if self._sums is not None:
             return self._sums.look_up(ids)
         num_codebooks, codebook_size, width = self.codewords.shape
@@ -558,10 +555,10 @@ class _CodesForm(LiteRTForm):
         # Same as in `Codes.score`; most files run for few vectors.
         is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
         if self.scores is not None and is_few:
-            yield from self.scores.chunks(vectors, self._is_called)
+            yield from self.scores.chunks(vectors, self.is_read)
             return
         for ids in self.chunks.ids(vectors):
-            yield tf.matmul(vectors, self(ids), transpose_b=True)
+            yield tf.matmul(vectors, self.read(ids), transpose_b=True)
 
     @property
     def numbers_per_row(self):
@@ -571,27 +568,21 @@ class _CodesForm(LiteRTForm):
         # Codewords, or what they give to the gates of an LSTM.
         return 4 * composition.num_codebooks * composition.code_dim
 
-    def ids_to_compare(self, buffers):
-        every = super().ids_to_compare(buffers)
-        codes = self.codes.table.packed.reshape(-1)
-        if not self._composition.is_slow or not all(
-            any(np.array_equal(buffer, codes) for buffer in part)
-            for part in buffers
-        ):
+    def ids_to_compare(self):
+        every = super().ids_to_compare()
+        if not self._composition.is_slow:
             return every
         chosen = [every[:: max(1, len(every) // _SPREAD)]]
-        for subcodes in self._store.codes.T:
+        for subcodes in self.store.codes.T:
             chosen.append(np.unique(subcodes, return_index=True)[1])
         return np.unique(np.concatenate(chosen)).astype("int32")
 
-    def tolerance(self, method, quantize, largest):
+    def tolerance(self, quantize, largest):
         composition = self._composition
-        if (
-            method != "embed"
-            or self.summed is None
-            or isinstance(composition.unscaled(), LinearComposition)
+        if self.summed is None or isinstance(
+            composition.unscaled(), LinearComposition
         ):
-            return super().tolerance(method, quantize, largest)
+            return super().tolerance(quantize, largest)
         # In units of a `ScaledComposition`, each part has an offset.
         is_plain = isinstance(composition, ConcatComposition)
         terms = 1 if is_plain else composition.num_codebooks + 1

@@ -91,10 +91,12 @@ class _VectorsForm(LiteRTForm):
         super().__init__(store, options, path)
         # While the encoder, which others may use too, has its own form.
         self._table = tf.constant(store.read_all().numpy(), "float32")
-        self.chunks.table = lambda embed: self._table
 
-    def __call__(self, ids):
+    def look_up(self, ids):
         return tf.gather(self._table, ids)
+
+    def read_all(self):
+        return self._table
 
     def score(self, vectors):
         return tf.matmul(vectors, self._table, transpose_b=True)

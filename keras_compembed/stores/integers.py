@@ -496,13 +496,13 @@ class _IntegersForm(LiteRTForm):
         self._scored = RowChunks(store.input_dim, store.width)
         self.products = _IntegerProducts(self)
 
-    def __call__(self, ids):
-        rows = self.read(tf.cast(ids, tf.int32))
+    def look_up(self, ids):
+        rows = self.scaled(ids)
         if self.projection is None:
             return rows
         return tf.matmul(rows, self._options.note(self.projection))
 
-    def read(self, ids):
+    def scaled(self, ids):
         """Rows `(ids, width)`, before they are projected."""
         return self.scale(self.integers(ids), self.scales(ids))
 
@@ -547,17 +547,17 @@ class _IntegersForm(LiteRTForm):
             # Fewer numbers than rows have.
             yield scores if has_blocks else scores * tf.reshape(scales, [1, -1])
 
-    def tolerance(self, method, quantize, largest):
+    def tolerance(self, quantize, largest):
         # Only a projection may be rounded more.
         if self.projection is None:
             quantize = None
-        allowed = super().tolerance(method, quantize, largest)
+        allowed = super().tolerance(quantize, largest)
         # Of int8 products, rows are rounded as well.
-        if method != "embed" or quantize in ("int8", "int8_codebooks"):
+        if quantize in ("int8", "int8_codebooks"):
             return allowed
         if self.projection is None:
             return 4 * FLOAT32 * largest
-        rows = np.abs(self._store.table().decode()).max(axis=0)
+        rows = np.abs(self.store.table().decode()).max(axis=0)
         most = (rows @ np.abs(self.projection)).max()
         terms = self.width + 4
         return most * (ROUNDING[quantize] + terms * FLOAT32) + LEAST
@@ -577,10 +577,10 @@ class _IntegerProducts(RowProducts):
         self.num_bytes = form.num_bytes
 
     def rows(self, ids, kernel):
-        return tf.matmul(self._form.read(ids), self.fold(kernel))
+        return tf.matmul(self._form.scaled(ids), self.fold(kernel))
 
     def spread(self, ids):
-        features = self._form.read(tf.reshape(ids, [-1]))
+        features = self._form.scaled(tf.reshape(ids, [-1]))
         return unflatten(features, ids, self.columns)
 
     def sums(self, ids, counts=None, weights=None, mean=False):

@@ -204,8 +204,8 @@ class _PrunedForm(LiteRTForm):
             _WINDOW, _WINDOW_OF_MEANS * self._rows.mean_length
         )
 
-    def __call__(self, ids):
-        parts, width = self._store.parts_of_rows(ids), self._store.part_width
+    def look_up(self, ids):
+        parts, width = self.store.parts_of_rows(ids), self.store.part_width
         if parts.shape[0] is not None and self._has_windows:
             columns, values = self._rows.windows(parts)
             owners = tf.cumsum(ones_like_ids(parts), exclusive=True)
@@ -214,7 +214,7 @@ class _PrunedForm(LiteRTForm):
         else:
             owners, columns, values = self._rows.numbers(parts)
         dense = dense_rows(owners, columns, values, tf.shape(parts), width)
-        return self._store.join(dense, self._scales)
+        return self.store.join(dense, self._scales)
 
 
 def _largest(table, number, weight):

@@ -210,7 +210,7 @@ def test_layers_that_sum(combiner, settings, path):
     model = keras.Model([ids, weights], layer(ids, weights=weights))
     given = random_ids(3, 7), np.random.default_rng(0).random((3, 7), "f4")
     made = export(model, path, list(given), bound=EXACT)
-    assert made.pooled_layers == made.not_held_layers == ("words",)
+    assert made.pooled_layers == made.held_layers == ("words",)
 
 
 @pytest.mark.parametrize(
@@ -289,19 +289,16 @@ def test_best_ids(width, rows, path):
         (5, "float16", 2e-7, 1e-2),
     ],
 )
-def test_wrong_rows_are_refused(rank, quantize, passes, fails, path, meanwhile):
+def test_wrong_rows_are_refused(
+    rank, quantize, passes, fails, path, wrong_rows
+):
     layer = rounded(width=12, rank=rank)
     model = towers([layer, keras.layers.Rescaling(0.0)])
-    unit = layer.scale_unit.numpy()
-    factors = iter([1 + passes, 1 + fails])
-    meanwhile(lambda: layer.scale_unit.assign(unit * next(factors)))
-    for expected in (True, False):
-        layer.scale_unit.assign(unit)
-        if expected:
-            export(model, path, quantize=quantize)
-        else:
-            with pytest.raises(RuntimeError, match="'words'.* at id"):
-                export(model, path, quantize=quantize)
+    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + passes))
+    export(model, path, quantize=quantize)
+    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + fails))
+    with pytest.raises(RuntimeError, match="'words'.* at id"):
+        export(model, path, quantize=quantize)
 
 
 @keras.saving.register_keras_serializable(package="test_export_quantized")

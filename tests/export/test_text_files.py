@@ -220,8 +220,8 @@ def nested():
 class Rest(keras.Model):
     """What is behind a tokenizer; it takes ten ids at most."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         self.embed = keras.layers.Embedding(7, 4)
         self.dense = keras.layers.Dense(3)
 
@@ -457,10 +457,14 @@ def test_metadata_that_says_nothing(field, value):
         kc.export.FileMetadata(**{field: value})
 
 
-def test_a_wrong_tokenizer_is_caught(path, meanwhile):
+def test_a_wrong_tokenizer_is_caught(path, meanwhile, monkeypatch):
     words = vectorization()
-    model = text_model(words)
-    meanwhile(lambda: words.set_vocabulary(WORDS[::-1]))
+    model, wrong = text_model(words), ["", "[UNK]", *WORDS[::-1]]
+    meanwhile(
+        lambda: monkeypatch.setattr(
+            type(words), "get_vocabulary", lambda *_, **__: wrong
+        )
+    )
     with pytest.raises(RuntimeError, match="what Keras gives"):
         write(model, path, runtime="tf-text")
     assert not list(path.parent.iterdir())

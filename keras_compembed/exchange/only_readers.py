@@ -1,0 +1,201 @@
+"""Finds what alone reads the vectors of a table."""
+
+import collections
+import dataclasses
+import inspect
+import math
+
+import keras
+
+from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_outputs import list_nodes
+from keras_compembed.utils.model_outputs import node_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pooling:
+    """The pooling that alone reads the rows of a table."""
+
+    combiner: str
+    mask_zero: bool
+    node: object
+    # What hands rows on to it.
+    passed: list
+
+    @property
+    def operation(self):
+        return self.node.operation
+
+    @property
+    def outputs(self):
+        return self.node.outputs
+
+    @property
+    def empty_value(self):
+        """What it gives where there is nothing to pool."""
+        return math.nan if self.combiner == "mean" else 0.0
+
+
+class Graphs:
+    """The graphs of Sequential and functional models in a model."""
+
+    def __init__(self, model):
+        self._graphs = []
+        self._uses = collections.Counter()
+        self._search(model, set())
+        for _, nodes in self._graphs:
+            self._uses.update(id(node.operation) for node in nodes)
+
+    def _search(self, layer, seen):
+        if not _has_graph(layer):
+            for inner in layer._flatten_layers(False, recursive=False):
+                if not _has_graph(inner):
+                    self._uses[id(inner)] += 1
+                self._search(inner, seen)
+        elif id(layer) not in seen:
+            seen.add(id(layer))
+            self._graphs.append((layer, list_nodes(layer.outputs)))
+            for inner in layer.layers:
+                self._search(inner, seen)
+
+    def single_calls(self, is_wanted):
+        """Yields each node of a layer that nothing else calls, and its graph.
+
+        A graph is a model and its nodes.
+        """
+        for graph in self._graphs:
+            for node in graph[1]:
+                if self._uses[id(node.operation)] == 1:
+                    if is_wanted(node.operation):
+                        yield graph, node
+
+    def num_calls(self, operation):
+        return self._uses[id(operation)]
+
+    def only_reader(self, graph, tensor, passes=()):
+        """The node that alone reads a tensor, what it reads, layers between.
+
+        `passes` are classes of such layers. None where there is no such node.
+        """
+        (model, nodes), passed = graph, []
+        while True:
+            readers = [
+                node
+                for node in nodes
+                for each in node.input_tensors
+                if each is tensor
+            ]
+            if len(readers) != 1 or any(x is tensor for x in model.outputs):
+                return None
+            operation = readers[0].operation
+            if type(operation) not in passes:
+                return readers[0], tensor, passed
+            if self._uses[id(operation)] != 1:
+                return None
+            passed.append(operation)
+            (tensor,) = readers[0].outputs
+
+
+def find_poolings(graphs, is_table, passes=()):
+    """The poolings that alone read the rows of tables, by `id`s of these."""
+    found, pooled = {}, collections.Counter()
+    for graph, node in graphs.single_calls(is_table):
+        pooling = _only_pooling(graphs, graph, node, passes)
+        if pooling is not None:
+            found[id(node.operation)] = pooling
+            pooled[id(pooling.operation)] += 1
+    return {
+        key: pooling
+        for key, pooling in found.items()
+        if pooled[id(pooling.operation)] == graphs.num_calls(pooling.operation)
+    }
+
+
+def is_graph(layer):
+    """Whether a layer is a model that is what its graph says."""
+    if type(layer) is keras.Sequential:
+        return True
+    if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
+        return False
+    arguments = list(inspect.signature(type(layer).__init__).parameters)
+    return arguments[1:4] == ["inputs", "outputs", "name"]
+
+
+def _has_graph(layer):
+    return is_graph(layer) and is_open(layer)
+
+
+def ids_of(node):
+    """The ids `(texts, length)` that a look-up alone reads, or None."""
+    arguments = node.arguments
+    if len(arguments.args) != 1 or arguments.kwargs:
+        return None
+    (ids,) = arguments.args
+    # Of sparse ids, an Embedding looks up 0 where there are none.
+    if len(ids.shape) != 2 or ids.sparse or getattr(ids, "ragged", False):
+        return None
+    # Which an Embedding does not read.
+    return ids if getattr(ids, "_keras_mask", None) is None else None
+
+
+def _only_pooling(graphs, graph, node, passes):
+    """The `Pooling` that alone reads what a call of a table gives."""
+    ids = ids_of(node)
+    if ids is None:
+        return None
+    (rows,) = node.outputs
+    found = graphs.only_reader(graph, rows, passes)
+    if found is None:
+        return None
+    reader, rows, passed = found
+    return _pooling(reader, rows, ids, node.operation, passed)
+
+
+def _pooling(node, rows, ids, layer, passed):
+    operation, arguments = node.operation, node.arguments
+    if len(arguments.args) != 1 or arguments.args[0] is not rows:
+        return None
+    options = dict(arguments.kwargs)
+    mask = options.pop("mask", None)
+    if options:
+        return None
+    if type(operation) is keras.layers.GlobalAveragePooling1D:
+        is_masked = getattr(rows, "_keras_mask", None) is not None
+        if (
+            operation.data_format == "channels_last"
+            # Rows of half precision may be pooled in float32.
+            and operation.compute_dtype == layer.compute_dtype
+            and operation.activity_regularizer is None
+            and (_is_not_zero(mask, ids) if mask is not None else not is_masked)
+        ):
+            return Pooling("mean", mask is not None, node, passed)
+        return None
+    combiner = _name_of_op(operation).lower()
+    if combiner in ("mean", "sum") and _is_over_time(operation.axis):
+        return Pooling(combiner, False, node, passed)
+    return None
+
+
+def _is_not_zero(mask, ids):
+    """Whether a mask is that of an Embedding with `mask_zero`."""
+    node = node_of(mask)
+    if _name_of_op(node.operation) != "NotEqual":
+        return False
+    arguments = node.arguments
+    if len(arguments.args) != 2 or arguments.kwargs:
+        return False
+    left, right = arguments.args
+    return left is ids and isinstance(right, int) and right == 0
+
+
+def _name_of_op(operation):
+    """The name of an operation of `keras.ops`, or `""`."""
+    cls = type(operation)
+    is_keras = cls.__module__.partition(".")[0] == "keras"
+    is_op = is_keras and not isinstance(operation, keras.layers.Layer)
+    return cls.__name__ if is_op else ""
+
+
+def _is_over_time(axis):
+    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    return len(axes) == 1 and axes[0] in (1, -2)
