@@ -136,9 +136,13 @@ def _saying_why(model, layer):
         while reason.__context__ and "when calling" not in str(reason)[:40]:
             reason = reason.__context__
         text = on_one_line(reason)[:500]
+        is_shape = text.startswith("The shape of the target variable")
         for part in model._flatten_layers():
             name = type(part).__name__
             if text.startswith((f"Object {name} ", f"{name}.__init__() miss")):
+                layer, text = part, _lines_to_add(type(part))
+            elif is_shape and _has_arguments_alone(type(part)):
+                # Of models, Keras keeps the defaults, not what was given.
                 layer, text = part, _lines_to_add(type(part))
         paths = {id(x): path for path, x in layer_paths(model).items()}
         raise ValueError(
@@ -147,13 +151,24 @@ def _saying_why(model, layer):
         ) from error
 
 
-def _lines_to_add(cls):
-    """What to say of a class that Keras cannot make again."""
-    names = [
+def _has_arguments_alone(cls):
+    """Whether a class has arguments, and no config that tells of them."""
+    is_default = (cls.get_config.__module__ or "").startswith("keras.")
+    is_own = not cls.__module__.startswith("keras.")
+    return is_default and is_own and bool(_arguments(cls))
+
+
+def _arguments(cls):
+    return [
         name
         for name, x in inspect.signature(cls).parameters.items()
         if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD) and name != "name"
     ]
+
+
+def _lines_to_add(cls):
+    """What to say of a class that Keras cannot make again."""
+    names = _arguments(cls)
     pairs = "".join(f', "{name}": self.{name}' for name in names)
     return (
         "its class must have a `get_config` with the arguments of its "

@@ -41,3 +41,23 @@ def test_lambdas_read_what_they_read():
         run(copy_model(model), np.ones((1, 2, 3))),
         run(model, np.ones((1, 2, 3))),
     )
+
+
+class Scores(keras.Model):
+    """Of which Keras knows the defaults alone."""
+
+    def __init__(self, units=4, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(units)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_arguments_that_keras_does_not_know_are_asked_for():
+    model = Scores(7)
+    model(np.ones((1, 2)))
+    with pytest.raises(
+        ValueError, match='get_config(.|\\n)*"units": self.units'
+    ):
+        copy_model(model)
