@@ -22,7 +22,7 @@ class Rounded(Method):
     >>> method.name
     'int4 rank 16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    91028
+    91024
 
     Args:
         bits: `8`, `4` or `2`. Bits of a number. Defaults to `4`.
