@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 

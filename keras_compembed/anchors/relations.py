@@ -8,8 +8,8 @@ from keras_compembed.anchors.cooccurrence import check_ids
 from keras_compembed.anchors.cooccurrence import count_pairs
 from keras_compembed.anchors.cooccurrence import mutual_information
 from keras_compembed.anchors.wordnet import wordnet_pairs
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require

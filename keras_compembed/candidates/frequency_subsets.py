@@ -10,8 +10,8 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.trees.tree_arrays import TreeArrays
-from keras_compembed.utils.saved_seed import load_seed
-from keras_compembed.utils.saved_seed import save_seed
+from keras_compembed.utils.saving import load_seed
+from keras_compembed.utils.saving import save_seed
 from keras_compembed.utils.validation import check_positive_int
 
 

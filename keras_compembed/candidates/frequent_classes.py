@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.candidates.selector import Selector
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import require
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.optimizers.device_rows import gather_rows
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.whole_load import WholeLoad
 
 
 class Selector(WholeLoad, keras.layers.Layer):

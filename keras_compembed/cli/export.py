@@ -2,8 +2,8 @@
 
 from keras_compembed.cli import files
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.file_contents import FileMetadata
 from keras_compembed.export.inspect_litert import inspect_litert
-from keras_compembed.export.target import FileMetadata
 from keras_compembed.export.target import Target
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.from_tf_keras import read_keras_2_file
 from keras_compembed.utils import files
-from keras_compembed.utils.saved_words import check_saved_words
+from keras_compembed.utils.saving import check_saved_words
 
 _NAMES_OF_KERAS = (
     *(keras.activations, keras.constraints, keras.initializers),

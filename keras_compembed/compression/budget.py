@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_compembed.export.target import check_target
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.methods.method import check_method
-from keras_compembed.utils.byte_counts import number_of_bytes
+from keras_compembed.utils.sizes import number_of_bytes
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int

@@ -4,8 +4,8 @@ import warnings
 
 import keras
 
-from keras_compembed.exchange.held_objects import custom_objects
-from keras_compembed.exchange.held_objects import held_objects
+from keras_compembed.exchange.model_config import custom_objects
+from keras_compembed.exchange.model_config import held_objects
 from keras_compembed.utils.validation import on_one_line
 
 _PLAIN = (bool, float, int, str, type(None))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.exchange.model_copy import layer_pairs
 from keras_compembed.export.check import random_inputs
-from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
 # Largest difference allowed, over the largest value: the same ops on the same

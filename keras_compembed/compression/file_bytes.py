@@ -10,7 +10,7 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import temporary_folder
-from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_parts import layer_paths
 
 # Files are made to be counted, and hold tables that learned nothing yet.
 _ANY_ERROR = 1e30

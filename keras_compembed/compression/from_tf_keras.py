@@ -16,7 +16,7 @@ from keras_compembed.compression.copy_check import all_same
 from keras_compembed.compression.copy_check import arrays_of
 from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.utils.extras import import_extra
-from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
 # Settings of Keras 2 that change no output, or that are set afterwards.

@@ -8,12 +8,12 @@ from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchanged_layers import own_class
-from keras_compembed.exchange.held_objects import custom_objects
+from keras_compembed.exchange.model_config import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.noises.noise import UniformNoise
 from keras_compembed.noises.unigram_noise import UnigramNoise
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_new_rows
 from keras_compembed.utils.validation import require
 

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.optimizers.running_optimizer import find_running_optimizer
-from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.layer_names import named_layers
-from keras_compembed.utils.layer_names import own_variables
+from keras_compembed.utils.model_parts import layer_paths
+from keras_compembed.utils.model_parts import named_layers
+from keras_compembed.utils.model_parts import own_variables
 
 
 class MagnitudePruning(keras.callbacks.Callback):

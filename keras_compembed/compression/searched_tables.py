@@ -14,8 +14,8 @@ from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
 from keras_compembed.methods.exact_methods import exact_methods
-from keras_compembed.utils.model_outputs import is_open
-from keras_compembed.utils.model_outputs import list_nodes
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 

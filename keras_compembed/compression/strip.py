@@ -4,10 +4,10 @@ import keras
 
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.exchange.copy_with import copy_with
-from keras_compembed.exchange.held_objects import custom_objects
+from keras_compembed.exchange.model_config import custom_objects
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores import KINDS
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require

@@ -10,9 +10,9 @@ from keras_compembed.compression.replaceable_layers import reason_against
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.methods.codes import Codes
-from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.layer_names import named_layers
-from keras_compembed.utils.layer_names import own_variables
+from keras_compembed.utils.model_parts import layer_paths
+from keras_compembed.utils.model_parts import named_layers
+from keras_compembed.utils.model_parts import own_variables
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_compembed.compression.copy_check import CopyCheck
 from keras_compembed.exchange.copy_with import copy_with
-from keras_compembed.exchange.pooling_place import pooled_before
+from keras_compembed.exchange.only_readers import pooled_before
 
 
 def copy_with_tables(model, tables, sample_inputs=None, is_checked=True):

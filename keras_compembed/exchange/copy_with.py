@@ -14,8 +14,8 @@ from keras_compembed.exchange.exchanged_layers import with_exchanged
 from keras_compembed.exchange.model_config import dicts_in
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.exchange.model_copy import layer_pairs
-from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import layer_paths
 
 
 def copy_with(model, exchanges, check=None):

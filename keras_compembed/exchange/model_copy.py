@@ -11,7 +11,7 @@ from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.exchange_layers import layer_at
 from keras_compembed.exchange.exchange_layers import layer_places
 from keras_compembed.exchange.model_config import ModelConfig
-from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
 

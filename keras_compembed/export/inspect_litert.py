@@ -8,11 +8,11 @@ import zipfile
 
 import numpy as np
 
-from keras_compembed.export.model_metadata import AXIS_LABELS
-from keras_compembed.export.model_metadata import ENTRY
-from keras_compembed.export.model_metadata import VALUE_LABELS
-from keras_compembed.export.model_metadata import read_metadata
-from keras_compembed.export.target import FileMetadata
+from keras_compembed.export.file_contents import AXIS_LABELS
+from keras_compembed.export.file_contents import ENTRY
+from keras_compembed.export.file_contents import VALUE_LABELS
+from keras_compembed.export.file_contents import FileMetadata
+from keras_compembed.export.file_contents import read_metadata
 from keras_compembed.litert import flatbuffer
 from keras_compembed.utils.validation import require
 

@@ -1,53 +1,39 @@
-"""What a LiteRT file is for, and what it says of itself."""
+"""What LiteRT files are for: what they must hold to, and what runs them."""
 
 import dataclasses
+import warnings
 
+import keras
+
+from keras_compembed.export.check import check_nan
+from keras_compembed.export.file_contents import FileMetadata
+from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.export.interpreter import TensorFlowModel
+from keras_compembed.export.mediapipe_model import MediaPipeModel
+from keras_compembed.export.mediapipe_model import read_text
+from keras_compembed.export.text_front import convert_tokenizer
+from keras_compembed.export.tracing import all_layers
+from keras_compembed.litert.flatbuffer import get_min_runtime
+from keras_compembed.litert.flatbuffer import move_tensors
+from keras_compembed.litert.flatbuffer import raise_min_runtime
+from keras_compembed.litert.flatbuffer import read_model
+from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
+from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.extras import import_tensorflow_text
+from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
-from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
-
-@dataclasses.dataclass(frozen=True)
-class FileMetadata:
-    """Who made a LiteRT file, and what for, as the file itself says it.
-
-    Apps and tools read it as TFLite model metadata; `inspect_litert` shows it.
-
-    Example:
-
-    >>> FileMetadata(name="Moods of reviews", license="Apache-2.0").license
-    'Apache-2.0'
-
-    Args:
-        name: Optional string, what the model is called.
-        description: Optional string, what it is for.
-        version: Optional string, e.g. `"1.0"`.
-        author: Optional string.
-        license: Optional string, e.g. `"Apache-2.0"`.
-
-    Raises:
-        ValueError: if one is given that is no string, or an empty one.
-    """
-
-    name: str | None = None
-    description: str | None = None
-    version: str | None = None
-    author: str | None = None
-    license: str | None = None
-
-    def __post_init__(self):
-        for name, value in vars(self).items():
-            if value is not None:
-                require(
-                    isinstance(value, str) and value.strip(),
-                    f"`{name}` of `FileMetadata` must be a string that is not "
-                    "empty, or None.",
-                    **{name: value},
-                )
-                check_text(name, value)
+_WAYS_OUT = (
+    "Give the tokenizer a `sequence_length` and the recurrent layers "
+    "unroll=True, which needs no new training; or average or convolve the "
+    "vectors, or export for Target(runtime='tf-text')."
+)
+_TOKENIZER = b"TFText>FastSentencepieceTokenize"
+_MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,3 +128,160 @@ def check_target(target):
         target=target,
     )
     return target
+
+
+class Runtime:
+    """What a file is for: which ops it may have, and what runs it."""
+
+    def __init__(self, target):
+        self.name = target.runtime
+        self.takes_texts = self.name != "litert"
+        self.task = target.task
+        if self.name == "mediapipe":
+            self.task = target.task or "classifier"
+
+    def read_text(self, text):
+        return text if self.task is None else read_text(text)
+
+    def open(self, path):
+        """Yields functions from inputs by name to what a file gives."""
+        if self.task is None:
+            yield LiteRTModel(path)
+            if self.takes_texts:
+                yield TensorFlowModel(path)
+            return
+        with MediaPipeModel(path, self.task) as model:
+            yield lambda inputs: model.predict(*inputs.values())
+
+    def check(self, split, input_signature):
+        """Raises before any work if a file cannot be made."""
+        if not self.takes_texts:
+            return
+        if split is None:
+            raise ValueError(
+                f"`runtime={self.name!r}` needs a Sequential or functional "
+                "model whose input is a text. Received: one that takes numbers "
+                "or does not say what it takes. Put a tokenizer of "
+                "`keras_compembed.text` in front, as in `text = "
+                "keras.Input((), dtype='string')` and `keras.Model(text, "
+                "model(tokenizer(text)))`, or export for "
+                "Target(runtime='litert')."
+            )
+        require(
+            input_signature is None,
+            f"`runtime={self.name!r}` makes files that take one text, whatever "
+            "`input_signature` says.",
+            input_signature=input_signature,
+        )
+        import_tensorflow_text()
+        if self.task is not None:
+            import_extra("mediapipe", "mediapipe")
+            _check_for_mediapipe(split)
+        try:
+            split.as_tokenizer()
+        except ValueError as error:
+            raise ValueError(
+                f"{error} Train the model with a tokenizer of "
+                "`keras_compembed.text`, or export for "
+                "Target(runtime='litert'), whose file takes ids."
+            ) from error
+
+    def add_tokenizer(self, model, split):
+        """Puts a tokenizer in front of a model that takes ids, in place."""
+        _graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
+        for code in model.operatorCodes:
+            if self.task is not None and code.customCode == _TOKENIZER:
+                code.customCode = _MEDIAPIPE_TOKENIZER
+
+    def check_outputs(self, samples, outputs):
+        """Warns of answers that are none."""
+        check_nan(samples, outputs, self.takes_texts)
+        names = {
+            name
+            for each in outputs
+            for name, array in each.items()
+            if self.task == "classifier" and (array < 0).any()
+        }
+        if names:
+            warnings.warn(
+                "MediaPipe before 1.2 leaves scores below 0 out of what its "
+                "TextClassifier answers. Received: negative numbers of the "
+                f"outputs {sorted(names)}. End the model with a softmax or a "
+                "sigmoid.",
+                stacklevel=3,
+            )
+
+    def check_file(self, model):
+        """Raises if the runtime does not open what the converter made."""
+        require(
+            self.task is None or len(model.subgraphs) == 1,
+            "`runtime='mediapipe'` needs a model without loops and branches, a "
+            f"file of one graph. {_WAYS_OUT}",
+            graphs=len(model.subgraphs),
+        )
+
+
+def _check_for_mediapipe(split):
+    """Raises unless MediaPipe has what the parts of a model need."""
+    model, tokenizer = split.model, split.layer
+    for name, tensor in zip(output_names(model), model.outputs, strict=True):
+        require(
+            "float" in tensor.dtype
+            and len(tensor.shape) == 2
+            and tensor.shape[1] is not None,
+            "`runtime='mediapipe'` needs outputs that are one vector of floats "
+            "for each text. For answers to each token or the best classes "
+            "alone, export for Target(runtime='tf-text').",
+            output=name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+        )
+    loops = [
+        layer.name
+        for layer in all_layers(model)
+        if isinstance(layer, keras.layers.RNN) and not layer.unroll
+    ]
+    require(
+        not loops,
+        f"`runtime='mediapipe'` needs a model without loops. {_WAYS_OUT}",
+        layers=loops,
+    )
+    require(
+        not isinstance(tokenizer, WordPieceTokenizer),
+        "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and what "
+        "MediaPipe has for BERT gives other ids for accents and capitals. "
+        "Train the model with a `SentencePieceTokenizer` or a `WordTokenizer`, "
+        "or export for Target(runtime='tf-text'), which has them.",
+        tokenizer=tokenizer.name,
+    )
+
+
+def _graft(front, back):
+    """Makes `back` begin with what `front` computes, in place."""
+    (graph,) = front.subgraphs
+    (output,) = graph.outputs
+    target = back.subgraphs[0]
+    (target_input,) = target.inputs
+    # The first buffer is the empty one, in every file.
+    first = len(back.buffers) - 1
+    for tensor in graph.tensors:
+        if tensor.buffer:
+            tensor.buffer += first
+    back.buffers += front.buffers[1:]
+    codes = len(back.operatorCodes)
+    back.operatorCodes += front.operatorCodes
+    # The output is written to where the ids came from.
+    first = len(target.tensors)
+    places = {index: first + index for index in range(len(graph.tensors))}
+    places |= {int(output): int(target_input), -1: -1}
+    target.tensors += graph.tensors
+    for op in graph.operators:
+        op.opcodeIndex += codes
+    move_tensors([graph, *graph.operators], places)
+    target.operators = graph.operators + target.operators
+    target.inputs = graph.inputs
+    (front_signature,), (signature,) = front.signatureDefs, back.signatureDefs
+    signature.inputs = front_signature.inputs
+    for entry in signature.inputs:
+        entry.tensorIndex = places[entry.tensorIndex]
+    raise_min_runtime(back, get_min_runtime(front))

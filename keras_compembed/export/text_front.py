@@ -11,14 +11,14 @@ import tensorflow as tf
 from keras_compembed.export.check import num_ids_of_inputs
 from keras_compembed.export.check import run_first
 from keras_compembed.export.check import run_keras
-from keras_compembed.export.model_metadata import UNKNOWN
-from keras_compembed.export.model_metadata import VOCABULARY
-from keras_compembed.export.model_metadata import AttachedFile
+from keras_compembed.export.file_contents import UNKNOWN
+from keras_compembed.export.file_contents import VOCABULARY
+from keras_compembed.export.file_contents import AttachedFile
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
-from keras_compembed.utils.model_outputs import is_open
-from keras_compembed.utils.model_outputs import list_nodes
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_text
 from keras_compembed.utils.validation import require
 

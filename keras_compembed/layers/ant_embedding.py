@@ -10,11 +10,11 @@ from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.transform import Transform
 from keras_compembed.transforms.transform import get_transform
+from keras_compembed.utils.saving import check_shapes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.whole_load import check_shapes
 
 # Attributes that hold weights; those of further ones have longer names.
 _WEIGHTS = {"anchors": "anchors", "l1": "l1_value", "transform": "transform"}

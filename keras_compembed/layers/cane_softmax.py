@@ -21,11 +21,11 @@ from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.trees.path_starts import differences_of_means
 from keras_compembed.trees.path_starts import log_shares
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
-from keras_compembed.utils.saved_seed import load_seed
-from keras_compembed.utils.saved_seed import save_seed
-from keras_compembed.utils.shared_parts import serialize_part
+from keras_compembed.utils.saving import load_seed
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import save_seed
+from keras_compembed.utils.saving import serialize_part
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int

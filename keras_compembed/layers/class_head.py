@@ -14,11 +14,11 @@ from keras_compembed.layers.flat_rows import flat_labels
 from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.utils.model_outputs import is_open
-from keras_compembed.utils.model_outputs import layer_of
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import layer_of
+from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.whole_load import WholeLoad
 
 _NAME = "_keras_compembed_classes"
 

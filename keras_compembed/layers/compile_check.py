@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_compembed.utils.model_outputs import layer_of
+from keras_compembed.utils.model_parts import layer_of
 
 
 def check_compiled(model, head):

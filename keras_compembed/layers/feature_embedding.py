@@ -5,7 +5,7 @@ import keras
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.features import EncodedFeatures
 from keras_compembed.stores.features import unpack_config
-from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.model_parts import layer_paths
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -1,7 +1,5 @@
 """Base of the layers that turn ids into vectors."""
 
-import contextlib
-
 import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
@@ -13,13 +11,11 @@ from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.litert.texts_of_ids import unflatten
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
-from keras_compembed.utils.shared_parts import freeze_part
-from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.saving import WholeLoad
+from keras_compembed.utils.saving import freeze_part
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.weighted_sums import weighted_sums
-from keras_compembed.utils.whole_load import WholeLoad
 from keras_compembed.utils.workers import variables_of_workers
 
 _TIED = Reverse()
@@ -179,16 +175,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             for loss in super()._get_own_losses()
             if getattr(loss, "replica_context", context) is context
         ]
-
-    @contextlib.contextmanager
-    def embed_with(self, embed, **methods):
-        """Makes the layer give other vectors for a while, as exports do."""
-
-        def sum_rows(ids, weights):
-            return weighted_sums(embed(tf.reshape(ids, (-1,))), weights)
-
-        with swapped(self, **{"embed": embed, "sum_rows": sum_rows, **methods}):
-            yield
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""

@@ -7,11 +7,11 @@ import keras
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import read_output
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.utils.model_outputs import is_open
-from keras_compembed.utils.model_outputs import layer_of
-from keras_compembed.utils.model_outputs import node_of
-from keras_compembed.utils.model_outputs import output_names
-from keras_compembed.utils.shared_parts import serialize_part
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import layer_of
+from keras_compembed.utils.model_parts import node_of
+from keras_compembed.utils.model_parts import output_names
+from keras_compembed.utils.saving import serialize_part
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 

@@ -10,8 +10,8 @@ from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
 from keras_compembed.learners.training import get_training
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
-from keras_compembed.utils.saved_seed import load_seed
-from keras_compembed.utils.saved_seed import save_seed
+from keras_compembed.utils.saving import load_seed
+from keras_compembed.utils.saving import save_seed
 from keras_compembed.utils.validation import check_positive_number
 
 # Below this, softplus(x) is exp(x) in float32.

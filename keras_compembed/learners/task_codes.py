@@ -8,7 +8,7 @@ from keras_compembed.codes.packing import code_dtype
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.litert.row_chunks import top_of_chunks
+from keras_compembed.utils.row_ops import weighted_sums
 from keras_compembed.utils.validation import check_version
-from keras_compembed.utils.weighted_sums import weighted_sums
 
 # Largest difference allowed, over the largest output of Keras. Rounding of
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,

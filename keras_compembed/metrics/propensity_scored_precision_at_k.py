@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.metrics.ranking_metrics import RankingMetric
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_scores

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_compembed.noises.noise import Noise
 from keras_compembed.optimizers.device_rows import gather_rows
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import require

@@ -10,7 +10,7 @@ from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.row_ops import repeat_rows
 
 _READING = threading.local()
 

@@ -6,7 +6,7 @@ import pathlib
 import keras
 
 from keras_compembed.utils.extras import import_extra
-from keras_compembed.utils.saved_words import check_saved_words
+from keras_compembed.utils.saving import check_saved_words
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 

@@ -14,7 +14,7 @@ from keras_compembed.presets.from_preset import RECORD
 from keras_compembed.presets.from_preset import VECTORS
 from keras_compembed.utils.files import naming_path
 from keras_compembed.utils.files import temporary_folder
-from keras_compembed.utils.saved_words import check_saved_words
+from keras_compembed.utils.saving import check_saved_words
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.version import __version__

@@ -30,7 +30,7 @@ from keras_compembed.reports.words_by_layer import words_by_layer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import require
 

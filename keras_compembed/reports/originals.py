@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.model_parts import named_layers
 
 
 def compressed_layers(layers):

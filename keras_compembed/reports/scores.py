@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import require
 

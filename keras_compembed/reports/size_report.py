@@ -13,7 +13,7 @@ from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 

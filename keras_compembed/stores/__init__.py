@@ -3,8 +3,8 @@
 from keras_compembed.stores.anchors import AnchorRows
 from keras_compembed.stores.codes import CodeRows
 from keras_compembed.stores.integers import IntegerRows
-from keras_compembed.stores.low_rank import LowRank
 from keras_compembed.stores.store import Store
+from keras_compembed.stores.weight_spec import LowRank
 from keras_compembed.stores.weight_spec import WeightSpec
 
 # What files of vectors may hold, by the word in the file.

@@ -42,13 +42,13 @@ from keras_compembed.transforms.sparse_coding import sparse_code
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.transform import get_transform
 from keras_compembed.transforms.transform_start import TransformStart
-from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.row_ops import repeat_rows
+from keras_compembed.utils.row_ops import weighted_sums
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
-from keras_compembed.utils.weighted_sums import weighted_sums
 
 _OF_TRANSFORM = "offsets", "columns", "values"
 _HIGHEST = 127

@@ -43,10 +43,10 @@ from keras_compembed.stores.weight_spec import WeightSpec
 from keras_compembed.stores.weight_spec import get_weight_spec
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import of_all_ids_again
-from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.row_ops import each_once
+from keras_compembed.utils.row_ops import top_rows
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
-from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table

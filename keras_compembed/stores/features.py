@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.stores.store import Store
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
-from keras_compembed.utils.repeat_rows import repeat_rows
-from keras_compembed.utils.shared_parts import serialize_part
+from keras_compembed.utils.row_ops import repeat_rows
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import serialize_part
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import require
 
 

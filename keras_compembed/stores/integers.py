@@ -33,15 +33,15 @@ from keras_compembed.rounding.rounded_table import unpack_integers
 from keras_compembed.stores.latent_rows import LatentRows
 from keras_compembed.stores.latent_rows import multiply_blocks
 from keras_compembed.stores.latent_rows import sum_groups
-from keras_compembed.stores.low_rank import get_low_rank
 from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
+from keras_compembed.stores.weight_spec import get_low_rank
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import of_all_ids_again
-from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.row_ops import each_once
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int

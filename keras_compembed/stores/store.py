@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.utils.row_ops import top_rows
+from keras_compembed.utils.row_ops import weighted_sums
 from keras_compembed.utils.sizes import count_bytes
-from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class Store(abc.ABC):

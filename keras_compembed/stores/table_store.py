@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.stores.store import Store
-from keras_compembed.utils.each_once import each_once
-from keras_compembed.utils.repeat_rows import repeat_rows
+from keras_compembed.utils.row_ops import each_once
+from keras_compembed.utils.row_ops import repeat_rows
 
 
 def read_all(variable, rows):

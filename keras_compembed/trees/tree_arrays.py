@@ -10,9 +10,9 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.trees.class_tree import ClassTree
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
-from keras_compembed.utils.whole_load import WholeLoad
+from keras_compembed.utils.saving import WholeLoad
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -1,6 +1,9 @@
-"""Sizes in bytes, and in words."""
+"""Sizes in bytes, in words, and as people write them."""
 
+import decimal
 import math
+import numbers
+import re
 
 import tensorflow as tf
 
@@ -9,6 +12,7 @@ import tensorflow as tf
 _WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 _LEAST_INT8 = 1024
 _UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def format_bytes(count):
@@ -36,3 +40,25 @@ def count_litert_bytes(num_numbers, quantize=None):
     if quantize == "int8" and num_numbers < _LEAST_INT8:
         quantize = None
     return _WEIGHT_BYTES[quantize] * num_numbers
+
+
+def number_of_bytes(name, value):
+    """`"500k"`, `"2 MB"` or an integer as a number of bytes."""
+    if isinstance(value, str):
+        found = re.fullmatch(
+            r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+) ?([kmg]?)b?",
+            value.strip(),
+            re.IGNORECASE | re.ASCII,
+        )
+        count = 0
+        if found:
+            count = decimal.Decimal(found[1]) * _FACTORS[found[2].lower()]
+    else:
+        is_whole = isinstance(value, numbers.Integral)
+        count = value if is_whole and not isinstance(value, bool) else 0
+    if count <= 0 or count != int(count):
+        raise ValueError(
+            f"`{name}` must be a number of bytes, such as 500000, '500k' or "
+            f"'2MB'. Received: {name}={value!r}."
+        )
+    return int(count)

@@ -15,9 +15,9 @@ from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
 from keras_compembed.stores import KINDS
-from keras_compembed.utils.byte_counts import number_of_bytes
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.sizes import number_of_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int

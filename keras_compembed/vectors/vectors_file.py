@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 
 from keras_compembed.stores import KINDS
-from keras_compembed.stores.small_floats import SmallFloats
+from keras_compembed.stores.row_arrays import SmallFloats
 from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.ngram_buckets import NgramBuckets
 

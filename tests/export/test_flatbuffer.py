@@ -10,7 +10,7 @@ from export_models import towers
 from export_models import write
 
 from keras_compembed.export import LiteRTModel
-from keras_compembed.export.int8_matrices import quantize_matrices
+from keras_compembed.export.conversion import quantize_matrices
 from keras_compembed.litert import flatbuffer
 from keras_compembed.litert.compressed_rows import CompressedRows
 from keras_compembed.litert.flatbuffer import StoredTable

@@ -132,22 +132,6 @@ def test_masks_of_ids_as_many_as_columns(make, dtype):
 
 
 @EITHER
-def test_embed_with(make):
-    layer = make()
-    vectors = layer(IDS).numpy()
-    zeros = lambda ids: keras.ops.zeros((len(ids), 6))  # noqa: E731
-    with layer.embed_with(lambda ids: zeros(ids) + 1):
-        assert (layer(IDS).numpy() == 1).all()
-        with layer.embed_with(zeros):
-            assert not layer(IDS).numpy().any()
-        assert (layer.embed(IDS[0]).numpy() == 1).all()
-    np.testing.assert_array_equal(layer(IDS), vectors)
-    with pytest.raises(RuntimeError), layer.embed_with(zeros):
-        raise RuntimeError
-    np.testing.assert_array_equal(layer(IDS), vectors)
-
-
-@EITHER
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [((2, 5), "float32"), ((2, 6), "int32"), ((), "float32")],

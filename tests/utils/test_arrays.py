@@ -8,12 +8,12 @@ import pytest
 import threadpoolctl
 from errors import refused
 
-from keras_compembed.utils.byte_counts import number_of_bytes
 from keras_compembed.utils.one_thread import one_thread
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.sizes import format_bytes
-from keras_compembed.utils.table_shards import TableShards
+from keras_compembed.utils.sizes import number_of_bytes
+from keras_compembed.utils.validation import TableShards
 from keras_compembed.utils.validation import check_table
 
 ARRAY = np.arange(40, dtype="float32").reshape(10, 4)

@@ -6,8 +6,8 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.layers.top_classes import TopIds
-from keras_compembed.utils.saved_seed import load_seed
-from keras_compembed.utils.saved_seed import save_seed
+from keras_compembed.utils.saving import load_seed
+from keras_compembed.utils.saving import save_seed
 
 ROWS, WIDTH = 30, 4
 layers = keras.layers

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.row_ops import each_once
 
 NOTHING = float("-inf")
 

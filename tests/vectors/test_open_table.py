@@ -7,7 +7,7 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.learners.factor_quantizer import FactorQuantizer
-from keras_compembed.utils.table_shards import TableShards
+from keras_compembed.utils.validation import TableShards
 
 safetensors = pytest.importorskip("safetensors.numpy")
 

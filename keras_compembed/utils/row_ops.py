@@ -1,6 +1,7 @@
-"""The best of very many rows, scored in chunks."""
+"""Rows that are read repeatedly, added up, or chosen by scores."""
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from keras_compembed.utils.chunks import in_parts
 
@@ -8,6 +9,33 @@ from keras_compembed.utils.chunks import in_parts
 _VECTORS = 1024
 _ROWS = 4096, 1 << 18
 _NUMBERS = 1 << 22
+
+
+def each_once(compose, ids):
+    """Vectors of ids, each composed once however often its id is there."""
+    graph = tf.compat.v1.get_default_graph()
+    if control_flow_util.GraphOrParentsInXlaContext(graph):
+        return compose(ids)
+    different, places = tf.unique(ids)
+    return repeat_rows(compose(different), places)
+
+
+def repeat_rows(rows, places):
+    """As `tf.gather`, with gradients that half precision holds."""
+    if rows.dtype not in (tf.float16, tf.bfloat16):
+        return tf.gather(rows, places)
+    # Gradients are added up where the shape is taken back.
+    exact = tf.reshape(tf.cast(rows, "float32"), tf.shape(rows))
+    return tf.cast(tf.gather(exact, places), rows.dtype)
+
+
+def weighted_sums(rows, weights):
+    """Adds up the rows of each group."""
+    width = rows.shape[-1]
+    shape = tf.concat([tf.shape(weights), [width]], axis=0)
+    rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
+    # LiteRT has no `weights[:, :, None]` of two unknown axes.
+    return tf.reduce_sum(rows * tf.expand_dims(weights, 2), axis=1)
 
 
 def top_rows(vectors, k, num_rows, make_score):
