@@ -8,9 +8,13 @@ import numpy as np
 
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.export.tracing import name_outputs
+from keras_compembed.utils.validation import require
 
 # Sizes tried where a shape is open: of the batch, and of other axes.
 _SIZES = ((1, 16), (3, 37))
+# What a copy may be off by, of the largest output: threads add up in another
+# order.
+_COPY = 1e-4
 # Ids that are tried last.
 _FEW_IDS = 2
 
@@ -156,6 +160,35 @@ def run_keras(model, sample):
         name: keras.ops.convert_to_numpy(tensor)
         for name, tensor in named.items()
     }
+
+
+def check_copy(model, copy, samples):
+    """Raises if a copy of a model gives something else than the model."""
+    if any("16" in layer.compute_dtype for layer in all_layers(model)):
+        # The copy computes with more digits.
+        return
+    for sample in samples:
+        try:
+            expected, got, again = (
+                run_keras(x, sample) for x in (model, copy, model)
+            )
+        except ValueError:
+            # Some text, which the model does not take.
+            return
+        for name, array in expected.items():
+            if array.dtype.itemsize < 4 or array.dtype.kind != "f":
+                continue
+            scale = largest_of(array) or 1.0
+            require(
+                array.shape == got[name].shape
+                and _difference(array, got[name], scale) <= _COPY
+                # Others give something else each time.
+                or _difference(array, again[name], scale) > 0,
+                "The copy of the model that becomes a file must give what the "
+                "model gives. What defines a layer must be in its config, its "
+                "variables, or what it saves.",
+                output=name,
+            )
 
 
 def check_nan(samples, outputs, are_texts):

@@ -211,8 +211,8 @@ def export_litert(
     contents = FileContents(labels, wanted.metadata, target.task)
     answers = ClassAnswers(top_k, target.task)
     # Layers of the copy are exchanged for those of the file.
-    model = copy_model(model, float32=True)
-    whole = model = answers.of_graph(model)
+    original, copy = model, copy_model(model, float32=True)
+    whole = model = answers.of_graph(copy)
     split = split_model(model)
     target.check(split, input_signature)
     is_given = input_signature is not None
@@ -234,13 +234,15 @@ def export_litert(
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
 
-    with kept_state(model):
+    with kept_state(model), kept_state(original):
         if target.takes_texts:
             samples, outputs = run_on_texts(whole, split, sample_inputs)
         else:
             samples, outputs = check.run_on_inputs(
                 model, signature, sample_inputs
             )
+        texts = split and not target.takes_texts and [split.some_text()]
+        check.check_copy(original, copy, texts or samples)
     contents.check(outputs[0], answers.sizes)
     target.check_outputs(samples, outputs)
     forms, folded = exchange_forms(model, options)

@@ -72,6 +72,10 @@ class SplitModel:
         """List of strings, the token of each id."""
         return self.layer.get_vocabulary()
 
+    def some_text(self):
+        """A batch of one text of known words."""
+        return np.array([" ".join(self.vocabulary[:_NUM_TOKENS])], object)
+
     def as_tokenizer(self):
         """A `Tokenizer` that gives the ids of the layer."""
         if isinstance(self.layer, Tokenizer):
