@@ -12,6 +12,7 @@ from keras_compembed.exchange.exchanged_layers import ExchangedLayers
 from keras_compembed.exchange.exchanged_layers import remember_exchanges
 from keras_compembed.exchange.exchanged_layers import with_exchanged
 from keras_compembed.exchange.model_config import dicts_in
+from keras_compembed.exchange.model_config import start_with_zeros
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.exchange.model_copy import layer_pairs
 from keras_compembed.utils.model_parts import is_open
@@ -116,6 +117,7 @@ class _Holders:
             else:
                 # Merged when weights are saved.
                 of_layer["config"].pop("lora_rank", None)
+                start_with_zeros(of_layer)
         if places:
             self.places.append((holder, list(places.values())))
             if not isinstance(holder, ExchangedLayers):

@@ -112,8 +112,11 @@ def _copy_state(layer, new):
     """Copies what files keep of a layer, but for its config."""
     store = {}
     layer.save_own_variables(store)
-    to_array = keras.ops.convert_to_numpy
-    new.load_own_variables({name: to_array(x) for name, x in store.items()})
+    if not type(new).load_own_variables.__module__.startswith("keras."):
+        # Keras's own take variables, which share memory until one changes.
+        to_array = keras.ops.convert_to_numpy
+        store = {name: to_array(x) for name, x in store.items()}
+    new.load_own_variables(store)
     if hasattr(layer, "save_assets"):
         with tempfile.TemporaryDirectory() as folder:
             layer.save_assets(folder)
