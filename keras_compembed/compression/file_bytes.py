@@ -1,42 +1,31 @@
 """Bytes of the LiteRT files of copies, counted and foretold."""
 
 import dataclasses
-import os
-import tempfile
 
 import numpy as np
 
-from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.export_litert import make_file
 from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.layers.top_classes import top_k_model
-from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.model_parts import layer_paths
-
-# Files are made to be counted, and hold tables that learned nothing yet.
-_ANY_ERROR = 1e30
 
 
 def count_file(model, budget, quantize):
-    """The `LiteRTExport` of a model, whose file is gone again."""
-    target = dataclasses.replace(
-        budget.target, tolerance=_ANY_ERROR, max_bytes=None
-    )
+    """The `LiteRTExport` of a model, of which no file is written."""
+    target = dataclasses.replace(budget.target, max_bytes=None)
     if target.runtime == "mediapipe" and budget.labels is None:
         # The one that needs none; its file has the same graph, if it answers
         # classes.
         target = dataclasses.replace(target, task="embedder")
         if any(list_heads(model)):
             model = top_k_model(model, None)
-    with temporary_folder(tempfile.gettempdir()) as folder:
-        return export_litert(
-            model,
-            os.path.join(folder, "model.tflite"),
-            input_signature=budget.inputs,
-            quantize=quantize,
-            labels=budget.labels,
-            target=target,
-            verbose=0,
-        )
+    return make_file(
+        model,
+        input_signature=budget.inputs,
+        quantize=quantize,
+        labels=budget.labels,
+        target=target,
+    )
 
 
 class FileBytes:

@@ -203,7 +203,7 @@ def check_nan(samples, outputs, are_texts):
         warnings.warn(
             "The model gives NaN for all inputs tried, and so does the file. "
             "Its weights may be NaN: was its loss, when it was trained?",
-            stacklevel=4,
+            stacklevel=5,
         )
     elif broken and are_texts:
         warnings.warn(
@@ -213,7 +213,7 @@ def check_nan(samples, outputs, are_texts):
             "of which there is no mean. Let the app keep such texts to itself, "
             "or use a `keras_compembed.text.WordTokenizer` of the same words, "
             "which reads them as one unknown word.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -198,6 +198,35 @@ def export_litert(
         path.endswith(".tflite"), "`path` must end in '.tflite'.", path=path
     )
     check_output(path, overwrite)
+    export = make_file(
+        model,
+        path,
+        input_signature,
+        sample_inputs,
+        quantize,
+        labels,
+        top_k,
+        target,
+        overwrite,
+    )
+    if verbose:
+        print(export)
+        print(inspect_litert(path).describe(max_parts=5))
+    return export
+
+
+def make_file(
+    model,
+    path=None,
+    input_signature=None,
+    sample_inputs=None,
+    quantize=None,
+    labels=None,
+    top_k=None,
+    target=None,
+    overwrite=False,
+):
+    """Same as `export_litert`; without a path, a file is counted only."""
     check_temporary_folder()
     require(
         isinstance(model, keras.Model),
@@ -257,7 +286,7 @@ def export_litert(
     finish(converted, options)
     check_min_runtime(converted, options)
     max_row_error, held, not_held = check_rows(
-        converted, forms, model, options, tolerance
+        converted, forms if path else {}, model, options, tolerance
     )
     check_inputs(converted, model, signature, is_given=is_given)
     content = write_model(converted)
@@ -282,20 +311,21 @@ def export_litert(
         max_bytes=wanted.max_bytes,
     )
     error = 0.0
-    with replacing(path, overwrite) as temporary:
-        with open(temporary, "wb") as file:
-            file.write(content)
-        for run in target.open(temporary):
-            error = max(error, check.compare(run, names, samples, outputs))
-        if not error <= tolerance:
-            raise RuntimeError(
-                "The LiteRT file must give what Keras gives, within "
-                f"{tolerance:g} of the largest output; a larger "
-                "`tolerance` may be passed. Received: a difference of "
-                f"{error:.2g} (inf: one gives NaN or an infinity where the "
-                f"other does not). Nothing was written to {path!r}."
-            )
-    export = LiteRTExport(
+    if path is not None:
+        with replacing(path, overwrite) as temporary:
+            with open(temporary, "wb") as file:
+                file.write(content)
+            for run in target.open(temporary):
+                error = max(error, check.compare(run, names, samples, outputs))
+            if not error <= tolerance:
+                raise RuntimeError(
+                    "The LiteRT file must give what Keras gives, within "
+                    f"{tolerance:g} of the largest output; a larger "
+                    "`tolerance` may be passed. Received: a difference of "
+                    f"{error:.2g} (inf: one gives NaN or an infinity where the "
+                    f"other does not). Nothing was written to {path!r}."
+                )
+    return LiteRTExport(
         path=path,
         file_bytes=len(content),
         ops=tuple(count_ops(converted)),
@@ -311,7 +341,3 @@ def export_litert(
         text_bytes=text_bytes,
         answers=answers.texts,
     )
-    if verbose:
-        print(export)
-        print(inspect_litert(path).describe(max_parts=5))
-    return export

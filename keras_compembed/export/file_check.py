@@ -183,7 +183,7 @@ def check_inputs(file, model, signature, is_given):
     if problems:
         text = _text(keras.tree.map_structure(mend, signature))
         problems.append(f"To mend it, pass `input_signature={text}`.")
-        warnings.warn(" ".join(problems), stacklevel=3)
+        warnings.warn(" ".join(problems), stacklevel=4)
 
 
 def _text(structure):

@@ -208,7 +208,7 @@ class Runtime:
                 "TextClassifier answers. Received: negative numbers of the "
                 f"outputs {sorted(names)}. End the model with a softmax or a "
                 "sigmoid.",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def check_file(self, model):

@@ -61,7 +61,7 @@ class SplitModel:
             warnings.warn(
                 "The file holds no vocabulary: tokens of "
                 f"{self.layer.name!r} have line ends, and would not be lines.",
-                stacklevel=3,
+                stacklevel=4,
             )
             return []
         lines = "".join(f"{token}\n" for token in self.vocabulary)
