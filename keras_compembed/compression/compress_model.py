@@ -5,14 +5,13 @@ import keras
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.find_size import FindSize
-from keras_compembed.compression.replaceable_layers import find_table_poolings
-from keras_compembed.compression.replaceable_layers import reason_against
 from keras_compembed.compression.replaced_table import ReplacedTable
+from keras_compembed.compression.replaced_table import copy_with_tables
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
-from keras_compembed.compression.table_choice import keep_shared_poolings
-from keras_compembed.compression.table_copies import copy_with_tables
+from keras_compembed.compression.table_choice import find_table_poolings
+from keras_compembed.compression.table_choice import reason_against
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.exact_methods import exact_methods
 from keras_compembed.methods.method import Method
@@ -147,8 +146,7 @@ def compress_model(
         return f"{method.name} would be no smaller than it is"
 
     chosen = choose_tables(model, wanted, argument, replaced, verbose)
-    keep_shared_poolings(chosen, poolings)
-    small = copy_with_tables(model, chosen, sample_inputs)
+    small = copy_with_tables(model, chosen, poolings, sample_inputs)
     compile_like(small, model)
     for table in chosen:
         table.learn()

@@ -34,28 +34,22 @@ class FileBytes:
     def __init__(self, tables, quantize):
         self._tables = tables
         self._quantize = quantize
-        self._fixed = None
+        self.fixed = None
         # Of each table, widths and bytes besides by the kind of method.
-        self._kinds = [{} for _ in tables]
-        self._exact = {}
+        self.kinds = [{} for _ in tables]
+        # Bytes of files that were counted, by choices.
+        self.exact = {}
 
     def size(self, table, choice):
         """Bytes that a choice takes for the table of that number."""
         width, besides = self._of_kind(table, choice.kind)
         return self._constants(table, choice, width) + besides
 
-    def limit_for_tables(self, limit):
-        """What a limit leaves for the tables."""
-        return limit - self._fixed
-
     def of(self, choices):
         """Bytes of the file of these choices, one a table."""
-        key = _key(choices)
-        if key in self._exact:
-            return self._exact[key]
-        return self._fixed + sum(
-            self.size(table, choice) for table, choice in enumerate(choices)
-        )
+        if choices in self.exact:
+            return self.exact[choices]
+        return self.fixed + sum(map(self.size, range(len(choices)), choices))
 
     def besides(self, choices):
         """Bytes of the file of these choices that are not tables'."""
@@ -65,36 +59,27 @@ class FileBytes:
             tables += self._constants(table, choice, width)
         return self.of(choices) - tables
 
-    def knows(self, table, kind):
-        """Whether a file of this kind was counted."""
-        return kind in self._kinds[table]
-
-    def is_exact(self, choices):
-        """Whether the file of these choices was counted."""
-        return _key(choices) in self._exact
-
     def learn(self, choices, model, export):
         """Takes note of a file."""
-        self._exact[_key(choices)] = export.file_bytes
+        self.exact[choices] = rest = export.file_bytes
         width = None
         if len(choices) == 1 and export.folded_layers:
             width = _width_behind(model, export.folded_layers[0])
         for table, choice in enumerate(choices):
             _, besides = self._of_kind(table, choice.kind)
-            self._kinds[table][choice.kind] = width, besides
-        sizes = sum(self.size(*each) for each in enumerate(choices))
-        if self._fixed is None:
-            self._fixed = export.file_bytes - sizes
+            self.kinds[table][choice.kind] = width, besides
+            rest -= self.size(table, choice)
+        if self.fixed is None:
+            self.fixed = rest
             return
-        rest = export.file_bytes - self._fixed - sizes
-        for table, choice in enumerate(choices):
-            width, besides = self._kinds[table].pop(choice.kind)
-            besides += rest // len(choices)
+        rest -= self.fixed
+        for kinds, choice in zip(self.kinds, choices, strict=True):
+            _, besides = kinds.pop(choice.kind)
             # The latest is last.
-            self._kinds[table][choice.kind] = width, besides
+            kinds[choice.kind] = width, besides + rest // len(choices)
 
     def _of_kind(self, table, kind):
-        kinds = self._kinds[table]
+        kinds = self.kinds[table]
         if kind in kinds:
             return kinds[kind]
         # What is known of the latest may hold for others.
@@ -107,10 +92,6 @@ class FileBytes:
             # Otherwise rows stay as wide as they are.
             method, width = (folded, width) if folded else (method, None)
         return self._tables[table].bytes_of(method, self._quantize, width)
-
-
-def _key(choices):
-    return tuple(choice.name for choice in choices)
 
 
 def _width_behind(model, name):

@@ -64,8 +64,8 @@ class FindSize:
                 )
         if held is None:
             self._publish(None)
-            pick = max if self._tuned.is_higher_better else min
-            best = pick(score for _, score in self._copies.values())
+            scores = (score for _, score in self._copies.values())
+            best = min(scores, key=self._tuned.loss)
             raise ValueError(
                 f"No way to store the tables was found that holds `max_loss`="
                 f"{max_loss}. Received: a model whose "
@@ -79,16 +79,16 @@ class FindSize:
         """The `Frontier` of all sizes, without tuning."""
         with self._stop.watching():
             for limit in self._limits():
-                if self._is_over(True):
+                if self._sizes.is_over:
                     break
-                self._sizes.find(limit, is_quick=True)
+                self._sizes.look(limit)
         self._publish(None)
         return self._budget.frontier
 
     def _limits(self):
         """Limits from the smallest file up, each some times the last."""
         smallest = self._sizes.count(self._sizes.smallest)
-        largest = self._sizes.largest_bytes
+        largest = self._sizes.largest_bytes()
         number = max(1, math.ceil(math.log(largest / smallest, _STEP)))
         step = (largest / smallest) ** (1 / number)
         return [math.ceil(smallest * step**i) for i in range(number + 1)]
@@ -139,21 +139,22 @@ class FindSize:
                 break
             if self._sizes.count(choices) > limit:
                 continue
-            if best is None or self._tuned.is_better(score, best[0]):
-                best = score, choices
+            loss = self._tuned.loss(score)
+            if best is None or loss < best[0]:
+                best = loss, choices
         if best is None:
+            chosen = found[0]
             self._copies.clear()
-            self._sizes.set_score(found[0], None)
-            small = self._sizes.copy(found[0], is_filled=True)
-            self._sizes.count(found[0], small)
-            return found[0]
+            self._sizes.scores[chosen] = None
+            small = self._sizes.copy(chosen, is_filled=True)
+            self._sizes.count(chosen, small)
+            return chosen
         return best[1]
 
     def _score(self, choices):
         """The metric of a copy after tuning; the copy is kept."""
-        key = self._sizes.describe(choices)
-        if key in self._copies:
-            return self._copies[key][1]
+        if choices in self._copies:
+            return self._copies[choices][1]
         tunes = self._budget.data.train is not None
         with self._stop.waiting():
             small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
@@ -166,14 +167,14 @@ class FindSize:
         if tunes:
             # What was trained may take other bytes.
             self._sizes.count(choices, small)
-        self._sizes.set_score(choices, score)
+        self._sizes.scores[choices] = score
         self._sizes.say(
-            f"{key}: {self._tuned.metric} {score:.4f}"
+            f"{self._sizes.describe(choices)}: {self._tuned.metric} {score:.4f}"
             + (" after tuning" if tunes else "")
             + f", of the model {self._original_score:.4f}"
         )
         # Only the best is used, but which one may be known late.
-        self._copies[key] = small, score
+        self._copies[choices] = small, score
         return score
 
     def _try_loss(self, limit, max_loss, held):
@@ -190,7 +191,8 @@ class FindSize:
                 raise
             self._stop.set()
             return None
-        lost = self._tuned.loss(self._score(chosen), self._original_score)
+        lost = self._tuned.loss(self._score(chosen))
+        lost -= self._tuned.loss(self._original_score)
         return chosen if lost <= max_loss else None
 
     def _between(self, failed, size, held, max_loss):
@@ -208,9 +210,8 @@ class FindSize:
         return held is not None and self._sizes.is_over
 
     def _result(self, choices):
-        key = self._sizes.describe(choices)
-        if key in self._copies:
-            small = self._copies[key][0]
+        if choices in self._copies:
+            small = self._copies[choices][0]
         else:
             small = self._sizes.copy(choices, is_filled=True)
             self._compile(small)
@@ -218,7 +219,8 @@ class FindSize:
         self._publish(choices)
         if self._verbose:
             print(f"\n{self._budget.frontier}\n")
-            print(f"{self._model.name}: {key}, a file of {format_bytes(size)}")
+            name = self._sizes.describe(choices)
+            print(f"{self._model.name}: {name}, a file of {format_bytes(size)}")
         self._copies.clear()
         return small
 

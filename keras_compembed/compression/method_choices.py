@@ -1,13 +1,18 @@
-"""Ways to store a table that a search may choose from."""
+"""Ways to store a table that a search may choose from, and their losses."""
 
 import dataclasses
 import math
 
+import numpy as np
+
 from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.learners.coordinate_search import level_of_variances
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.rounded import Rounded
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import float_chunks
 
 _NUM_CODEBOOKS = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4))
 _CODEBOOK_SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
@@ -21,9 +26,11 @@ _NUMBERS = (0.5, 1, 1.5, 2, 2.5, 3, 3.5, *range(4, 9), 10, 12, 16)
 _ROUNDING = {8: 2e-5, 4: 0.006, 2: 0.11}
 # What the number of an anchor tells besides which anchor it is.
 _VALUE_BITS = 4
+# Least share of the loss that codes of ever larger codebooks keep.
+_LEAST_SHARE = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class MethodChoice:
     """A method that may store a table."""
 
@@ -36,8 +43,10 @@ class MethodChoice:
         return self.method.name
 
 
-def choices_by_default(input_dim, output_dim, spectrum):
+def choices_by_default(table, sample_weight=None):
     """A list of `MethodChoice`s of all settings worth a thought."""
+    spectrum = Spectrum(table, sample_weight)
+    input_dim, output_dim = table.shape
     choices = [
         *_rounded(output_dim, spectrum),
         *_codes(output_dim, spectrum),
@@ -116,3 +125,41 @@ def _anchors(input_dim, output_dim, spectrum):
                 "anchors",
                 spectrum.coded(bits, num_anchors),
             )
+
+
+class Spectrum:
+    """How the squares of rows about their mean spread over axes."""
+
+    def __init__(self, table, sample_weight=None):
+        weight = check_sample_weight(sample_weight, len(table))
+        moments = np.zeros((table.shape[1],) * 2)
+        total = np.zeros(table.shape[1])
+        for start, rows in float_chunks(table):
+            weighted = rows
+            if weight is not None:
+                weighted = rows * weight[start : start + len(rows), None]
+            moments += weighted.T @ rows
+            total += weighted.sum(axis=0, dtype="float64")
+        mean = total / len(table)
+        centred = moments / len(table) - np.outer(mean, mean)
+        variances = np.maximum(np.linalg.eigvalsh(centred)[::-1], 0)
+        # A table of equal rows loses nothing.
+        self.variances = variances / max(
+            variances.sum(), np.finfo("float64").tiny
+        )
+        self.num_rows = len(table)
+        if weight is not None:
+            self.num_rows /= float(np.square(weight, dtype="float64").mean())
+
+    def cut(self, rank):
+        """The share of the squares beyond so many axes."""
+        return float(self.variances[rank:].sum())
+
+    def coded(self, bits, num_codewords, rank=None):
+        """The share of the squares that codes lose."""
+        coded = self.variances[:rank]
+        level = level_of_variances(coded, bits)
+        lost = float(np.minimum(coded, level).sum())
+        share = 1 - num_codewords / self.num_rows
+        lost *= max(share, _LEAST_SHARE)
+        return lost + (0.0 if rank is None else self.cut(rank))

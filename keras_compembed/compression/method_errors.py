@@ -6,7 +6,7 @@ import numpy as np
 from keras_compembed.utils.validation import check_sample_weight
 
 # Of quick fits: the rows of a sample, and the share of the time.
-_SAMPLE_ROWS, QUICK = 16_384, 0.1
+_SAMPLE_ROWS, _QUICK = 16_384, 0.1
 
 
 class MethodErrors:
@@ -19,20 +19,15 @@ class MethodErrors:
         self._seed = seed
         squares = np.square(tables[0] - self._means[0]).sum(axis=1)
         self.energy = float(np.average(squares, weights=self._weight))
-        self._known = {}
+        # Errors that were measured, by choice.
+        self.known = {}
         # Logarithms of errors measured over errors estimated, by kind.
         self._logs = {}
 
-    def known(self, choice):
-        """The error that was measured, carefully if it was, or None."""
-        quick = self._known.get((choice.name, QUICK))
-        return self._known.get((choice.name, 1.0), quick)
-
     def expected(self, choice):
         """The error of a choice: measured, or estimated and corrected."""
-        known = self.known(choice)
-        if known is not None:
-            return known
+        if choice in self.known:
+            return self.known[choice]
         if choice.estimate is None:
             # Only a measurement can tell: it is made as soon as it fits.
             return 0.0
@@ -42,11 +37,8 @@ class MethodErrors:
         return choice.estimate * (float(np.exp(np.mean(logs))) if logs else 1)
 
     def quick(self, choice):
-        """What a short fit to a sample of rows loses."""
-        key = choice.name, QUICK
-        if key in self._known:
-            return self._known[key]
-        method = choice.method.quicker(QUICK)
+        """Measures what a short fit to a sample of rows loses."""
+        method = choice.method.quicker(_QUICK)
         rows = slice(None)
         num_rows = len(self._tables[0])
         if method.is_by_row and num_rows > _SAMPLE_ROWS:
@@ -59,20 +51,13 @@ class MethodErrors:
             .embeddings
             for table in self._tables
         ]
-        error = self._known[key] = self.of(found, rows)
+        error = self.known[choice] = self.of(found, rows)
         if choice.estimate:
             log = np.log(max(error, 1e-9) / choice.estimate)
             self._logs.setdefault(choice.kind, []).append(log)
         return error
 
-    def whole(self, choice, learn):
-        """What a whole fit loses; `learn` gives the tables it makes."""
-        key = choice.name, 1.0
-        if key not in self._known:
-            self._known[key] = self.of(learn(), slice(None))
-        return self._known[key]
-
-    def of(self, found, rows):
+    def of(self, found, rows=slice(None)):
         """The error of some rows of tables that were made of them."""
         lost = there = 0.0
         weight = None if self._weight is None else self._weight[rows]

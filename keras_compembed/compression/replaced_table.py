@@ -1,14 +1,19 @@
 """A table of a model, and the layer that takes its place."""
 
+import collections
+import contextlib
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compression.replaceable_layers import differences
-from keras_compembed.compression.replaceable_layers import is_embed_reduce
-from keras_compembed.compression.replaceable_layers import listed
-from keras_compembed.compression.replaceable_layers import mask_zero
-from keras_compembed.compression.table_choice import get_pooling
+from keras_compembed.compression.copy_check import CopyCheck
+from keras_compembed.compression.table_choice import differences
+from keras_compembed.compression.table_choice import is_embed_reduce
+from keras_compembed.compression.table_choice import listed
+from keras_compembed.compression.table_choice import mask_zero
+from keras_compembed.exchange.copy_with import copy_with
+from keras_compembed.exchange.pooling_place import pooled_before
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.learners.following_codes import FollowingCodes
@@ -29,7 +34,9 @@ class ReplacedTable:
         self.name = name
         self.layer = layer
         self.method = method
-        self.pooling = get_pooling(layer, method, poolings)
+        self.pooling = None
+        if not is_embed_reduce(layer) and method.combines and method.pooled:
+            self.pooling = poolings.get(id(layer))
         self.verbose = verbose
         check_sample_weight(method.sample_weight, layer.input_dim)
         tables = read_tables(layer)
@@ -198,3 +205,38 @@ def float_policy(policy):
     compute = policy.compute_dtype
     mixed = compute != policy.variable_dtype
     return keras.DTypePolicy(f"mixed_{compute}" if mixed else compute)
+
+
+def copy_with_tables(
+    model, tables, poolings, sample_inputs=None, is_checked=True
+):
+    """A copy of a model, not compiled, with other layers for its tables."""
+    needed, found = (
+        collections.Counter(id(x.operation) for x in each if x is not None)
+        for each in (poolings.values(), [table.pooling for table in tables])
+    )
+    exchanges = {}
+    for table in tables:
+        if table.pooling is not None:
+            operation = table.pooling.operation
+            if found[id(operation)] == needed[id(operation)]:
+                place = pooled_before(operation, table.layer.output_dim)
+                exchanges.setdefault(id(operation), (operation, place))
+            else:
+                # It pools rows of others too, which stay.
+                table.keep_rows()
+    exchanges = [(x.layer, x.small) for x in tables] + [*exchanges.values()]
+    with _no_traces():
+        check = CopyCheck(model, sample_inputs) if is_checked else None
+        return copy_with(model, exchanges, check)
+
+
+@contextlib.contextmanager
+def _no_traces():
+    """Runs functions without keeping graphs of them."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)

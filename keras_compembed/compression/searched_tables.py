@@ -7,12 +7,11 @@ import tensorflow as tf
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.compression.method_errors import MethodErrors
-from keras_compembed.compression.replaceable_layers import reason_against
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
-from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
+from keras_compembed.compression.table_choice import reason_against
 from keras_compembed.methods.exact_methods import exact_methods
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
@@ -41,7 +40,7 @@ class SearchedTable:
             choices = choices_of(methods)
         else:
             choices = choices_of(exact_methods(first))
-            choices += choices_by_default(*first.shape, Spectrum(first, weight))
+            choices += choices_by_default(first, weight)
         self.choices = [
             x for x in choices if reason_against(layer, x.method) is None
         ]
@@ -61,25 +60,23 @@ class SearchedTable:
             self.name, self.layer, method, self._seed, 0, poolings
         )
 
-    def error(self, choice):
-        """What a whole fit to the table loses; it is kept for copies."""
-
-        def learn():
+    def fit_with_care(self, choice):
+        """Fits to the whole table; what is learned is kept for copies."""
+        if choice not in self._weights:
             replaced = self.replaced(choice.method, {})
             replaced.learn()
-            self._weights[choice.name] = replaced.small.get_weights()
-            return [part.embeddings for part in replaced.small_parts()]
-
-        return self.errors.whole(choice, learn)
+            found = [part.embeddings for part in replaced.small_parts()]
+            self.errors.known[choice] = self.errors.of(found)
+            self._weights[choice] = replaced.small.get_weights()
 
     def fill(self, replaced, choice):
         """Gives a layer what was learned for a choice, or learns it."""
-        weights = self._weights.get(choice.name)
+        weights = self._weights.get(choice, ())
         shapes = [weight.shape for weight in replaced.small.weights]
-        if weights is None or shapes != [x.shape for x in weights]:
-            replaced.learn()
-        else:
+        if shapes == [x.shape for x in weights]:
             replaced.small.set_weights(weights)
+        else:
+            replaced.learn()
 
 
 def find_searched_tables(model, budget, layers, seed, verbose):
@@ -117,8 +114,13 @@ def _ids_of(model, layer):
     if not is_open(model):
         return None
     # Of the layer's own nodes, some may be those of other models.
-    nodes = list_nodes(model.outputs)
-    nodes = [node for node in nodes if _holds(node.operation, layer)]
+    nodes = [
+        node
+        for node in list_nodes(model.outputs)
+        if node.operation is layer
+        or isinstance(node.operation, keras.Model)
+        and any(x is layer for x in node.operation._flatten_layers())
+    ]
     if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
         return None
     ((node,), (tensor,)) = nodes, nodes[0].input_tensors
@@ -127,13 +129,6 @@ def _ids_of(model, layer):
         return before
     inner = _ids_of(node.operation, layer)
     return inner and (lambda inputs: inner([before(inputs)]))
-
-
-def _holds(operation, layer):
-    return operation is layer or (
-        isinstance(operation, keras.Model)
-        and any(inner is layer for inner in operation._flatten_layers())
-    )
 
 
 def _inputs(data):

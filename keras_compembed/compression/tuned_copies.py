@@ -46,13 +46,9 @@ class TunedCopies:
             self.is_higher_better = mode == "max"
         return float(figures[self.metric])
 
-    def is_better(self, score, other):
-        """Whether a score is better than another."""
-        return score > other if self.is_higher_better else score < other
-
-    def loss(self, score, original):
-        """How much worse a score is than that of the model as it is."""
-        return original - score if self.is_higher_better else score - original
+    def loss(self, score):
+        """A score as a number of which less is better."""
+        return -score if self.is_higher_better else score
 
     def tune(self, copy):
         """Trains a copy; it keeps the weights of its best epoch."""
@@ -103,7 +99,7 @@ class _BestEpoch(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         score = self._tuned.score(self.model)
-        if self._tuned.is_better(score, self.score):
+        if self._tuned.loss(score) < self._tuned.loss(self.score):
             self.score, self.weights = score, self.model.get_weights()
 
 

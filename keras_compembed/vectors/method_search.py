@@ -2,7 +2,6 @@
 
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_errors import MethodErrors
-from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.stop_request import StopRequest
 
 # Kinds whose best setting is estimated to lose more than so many times what
@@ -24,26 +23,17 @@ class MethodSearch:
         self._verbose = verbose
         self._errors = MethodErrors([table], sample_weight, seed)
         self._sizes = {}
-        spectrum = Spectrum(table, sample_weight)
-        self._choices = choices_by_default(*table.shape, spectrum)
-        self._keep_those_that_may_fit(table.shape)
-
-    def _keep_those_that_may_fit(self, shape):
         least = {
-            choice.name: choice.method.litert_bytes(*shape, "int8")
-            for choice in self._choices
+            choice: choice.method.litert_bytes(*table.shape, "int8")
+            for choice in choices_by_default(table, sample_weight)
         }
-        self._choices.sort(key=lambda choice: least[choice.name])
-        smallest = self._choices[:_SMALLEST]
+        choices = sorted(least, key=least.get)
+        smallest = choices[:_SMALLEST]
         if not any([self._fits(choice) for choice in smallest]):
-            raise_too_small(self._max_bytes, min(self._sizes.values()))
+            raise_too_small(max_bytes, min(self._sizes.values()))
         # Files have words besides, and a few bytes that grow with the rest.
-        besides = min(self._sizes[x.name] - least[x.name] for x in smallest)
-        self._choices = [
-            choice
-            for choice in self._choices
-            if least[choice.name] + besides <= self._max_bytes
-        ]
+        most = max_bytes - min(self._sizes[x] - least[x] for x in smallest)
+        self._choices = [x for x in choices if least[x] <= most]
 
     def find(self):
         """The best `Method`; after Ctrl-C, the best that was measured."""
@@ -52,21 +42,21 @@ class MethodSearch:
                 self._measure_kinds(stop)
                 for _ in range(_MEASURED):
                     choice = self._best()
-                    if self._errors.known(choice) is not None:
+                    if choice in self._errors.known:
                         break
                     self._measure(choice, stop)
             except KeyboardInterrupt:
                 known = self._errors.known
-                measured = [x for x in self._choices if known(x) is not None]
+                measured = [x for x in self._choices if x in known]
                 if not measured:
                     raise
-                choice = min(measured, key=known)
+                choice = min(measured, key=known.get)
         return choice.method
 
     def _fits(self, choice):
-        if choice.name not in self._sizes:
-            self._sizes[choice.name] = self._count(choice.method)
-        return self._sizes[choice.name] <= self._max_bytes
+        if choice not in self._sizes:
+            self._sizes[choice] = self._count(choice.method)
+        return self._sizes[choice] <= self._max_bytes
 
     def _best(self, kind=None):
         """The best by what is known of those that fit, of a kind or all."""
@@ -94,7 +84,7 @@ class MethodSearch:
         if stop.is_set:
             raise KeyboardInterrupt
         if self._verbose:
-            size = self._sizes[choice.name]
+            size = self._sizes[choice]
             print(f"{choice.name}: {size:,} bytes, error {error:.4f}")
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.compression.spectrum import Spectrum
+from keras_compembed.compression.method_choices import Spectrum
 
 RNG = np.random.default_rng(0)
 SCALES = 2.0 ** -np.arange(8)
