@@ -1,15 +1,15 @@
 """Bytes of a model's embeddings, and of the tables they stand for."""
 
 import dataclasses
+import math
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.reports.embedding_size import EmbeddingSize
+from keras_compembed.reports.fidelity import Fidelity
 from keras_compembed.reports.fidelity import fidelity
-from keras_compembed.reports.originals import compressed_layers
-from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
 from keras_compembed.text.tokenizer import Tokenizer
@@ -18,6 +18,82 @@ from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 
 EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
+# What is stored for each id, and what all ids share.
+_ID_PARTS = ("codes", "sparse rows", "rounded rows", "scales")
+_SHARED_PARTS = ("codebooks", "anchors", "projection")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingSize:
+    """Bytes of one embedding layer: as stored, by part, and uncompressed."""
+
+    name: str
+    input_dim: int
+    output_dim: int
+    stored_as: str
+    parts: dict
+    num_values: int = 0
+    num_codebooks: int | None = None
+    codebook_size: int | None = None
+    num_anchors: int | None = None
+    num_nonzeros: int | None = None
+    fidelity: Fidelity | None = None
+
+    @property
+    def id_bytes(self):
+        """What is stored for each id."""
+        return sum(self.parts.get(name, 0) for name in _ID_PARTS)
+
+    @property
+    def shared_bytes(self):
+        """What all ids share: codebooks, anchors or a projection."""
+        return sum(self.parts.get(name, 0) for name in _SHARED_PARTS)
+
+    @property
+    def stored_bytes(self):
+        """All that is stored for the layer."""
+        return sum(self.parts.values())
+
+    @property
+    def table_bytes(self):
+        """The uncompressed table in float32."""
+        return 4 * self.input_dim * self.output_dim
+
+    @property
+    def table_int8_bytes(self):
+        """The uncompressed table in int8."""
+        return self.input_dim * self.output_dim
+
+    @property
+    def table_int4_bytes(self):
+        """The uncompressed table in int4."""
+        return -(-self.input_dim * self.output_dim // 2)
+
+    @property
+    def code_bits(self):
+        """Code length, M * log2(K) bits per row, or None without codes."""
+        if self.num_codebooks is None:
+            return None
+        return self.num_codebooks * math.log2(self.codebook_size)
+
+    @property
+    def exact_bytes(self):
+        """The paper's size: exact codes and float32 codebooks, or None."""
+        if self.num_codebooks is None:
+            return None
+        return self.input_dim * self.code_bits / 8 + 4 * self.num_values
+
+    @property
+    def ratio(self):
+        """How many times smaller than the float32 table."""
+        return self.table_bytes / self.stored_bytes
+
+    def to_dict(self):
+        """All figures as a dict that `json` can write."""
+        figures = dataclasses.asdict(self)
+        names = "id_bytes shared_bytes stored_bytes table_bytes "
+        names += "table_int8_bytes table_int4_bytes code_bits exact_bytes ratio"
+        return figures | {name: getattr(self, name) for name in names.split()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,3 +231,45 @@ def _measure(layer):
         number = tf.as_dtype(layer.variable_dtype).size
         size = layer.input_dim * layer.output_dim * number
     return {"stored_as": "plain table", "parts": {"plain table": size}}
+
+
+def compressed_layers(layers):
+    """Those of a dict from name to layer that are no plain tables."""
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if isinstance(layer, LookupLayer)
+    }
+
+
+def find_originals(layers, reference, argument="reference"):
+    """The originals of compressed layers."""
+    if not isinstance(reference, keras.layers.Layer):
+        table = np.asanyarray(reference)
+        candidates = dict.fromkeys(layers, table) if len(layers) == 1 else {}
+        shapes = [table.shape]
+    else:
+        candidates = named_layers(reference, EMBEDDINGS)
+        if len(layers) == 1 and len(candidates) == 1:
+            candidates = dict(zip(layers, candidates.values(), strict=True))
+        shapes = [_shape(layer) for layer in candidates.values()]
+    found = {
+        name: candidates[name]
+        for name, layer in layers.items()
+        if name in candidates and _shape(candidates[name]) == _shape(layer)
+    }
+    if not found:
+        wanted = {name: _shape(layer) for name, layer in layers.items()}
+        raise ValueError(
+            f"`{argument}` must hold a table of the same name and shape as a "
+            "compressed embedding of the model, which has "
+            f"{wanted or 'none'}. "
+            f"Received: tables of shape {shapes}."
+        )
+    return found
+
+
+def _shape(source):
+    if isinstance(source, keras.layers.Layer):
+        return source.input_dim, source.output_dim
+    return source.shape

@@ -1,12 +1,15 @@
-"""Nearest neighbours of words, before and after a table is compressed."""
+"""Words of rows, and their neighbours before and after compressing."""
 
 import dataclasses
 
+import keras
 import numpy as np
 
-from keras_compembed.reports.table_rows import TableRows
-from keras_compembed.reports.table_rows import nearest_rows
-from keras_compembed.reports.table_rows import row_parts
+from keras_compembed.reports.fidelity import TableRows
+from keras_compembed.reports.fidelity import nearest_rows
+from keras_compembed.reports.fidelity import row_parts
+from keras_compembed.utils.validation import check_order
+from keras_compembed.utils.validation import require
 
 _FREQUENT, _RANDOM, _NEIGHBORS = 8, 8, 8
 
@@ -63,3 +66,49 @@ def _with_direction(rows):
     """Ids of rows that are not zero."""
     parts = [rows[part].any(axis=1) for part in row_parts(rows.shape)]
     return np.flatnonzero(np.concatenate(parts))
+
+
+def words_by_layer(layers, words):
+    """Words of the rows of layers."""
+    if words is None:
+        return {}
+    rows = {name: layer.input_dim for name, layer in layers.items()}
+    if not isinstance(words, dict):
+        words = _as_list(words)
+        found = {x: words for x, size in rows.items() if size == len(words)}
+        require(
+            found,
+            f"`words` must have a word for each row of a layer, {rows}.",
+            words=f"{len(words)} words",
+        )
+        return found
+    words = {name: _as_list(own) for name, own in words.items()}
+    for name, own in words.items():
+        require(
+            name in rows,
+            "`words` must name embedding layers of the model, which are "
+            f"{sorted(rows)}.",
+            name=name,
+        )
+        require(
+            len(own) == rows[name],
+            f"`words` must have a word for each row of {name!r}, {rows[name]}.",
+            words=f"{len(own)} words",
+        )
+    return words
+
+
+def _as_list(words):
+    require(
+        not isinstance(words, str | keras.layers.Layer)
+        and hasattr(words, "__iter__"),
+        "`words` must be a list of words, or a dict from the name of a layer "
+        "to one.",
+        words=words,
+    )
+    return [
+        word.decode("utf-8", "replace")
+        if isinstance(word, bytes)
+        else str(word)
+        for word in check_order("words", words)
+    ]
