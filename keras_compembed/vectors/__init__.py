@@ -3,7 +3,7 @@
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.open_table import open_table
 from keras_compembed.vectors.read_vectors import read_vectors
-from keras_compembed.vectors.subwords import Subwords
+from keras_compembed.vectors.word_vectors import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
 
 __all__ = [

@@ -28,7 +28,7 @@ from keras_compembed.vectors import vectors_file
 from keras_compembed.vectors.method_search import MethodSearch
 from keras_compembed.vectors.method_search import raise_too_small
 from keras_compembed.vectors.nearest_rows import NearestRows
-from keras_compembed.vectors.subwords import Subwords
+from keras_compembed.vectors.word_vectors import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
 from keras_compembed.vectors.word_vectors import describe_size

@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 
-from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.formats import arrays
+from keras_compembed.vectors.vectors_file import naming
 
 
 def open_table(path, tensor=None):

@@ -4,20 +4,32 @@ import codecs
 import dataclasses
 import os
 import warnings
+import zipfile
 
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
-from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.formats import READERS
-from keras_compembed.vectors.formats.find_format import find_format
+from keras_compembed.vectors.formats import text
+from keras_compembed.vectors.formats.arrays import is_npz
 from keras_compembed.vectors.formats.folders import HUB
+from keras_compembed.vectors.formats.folders import find_static
+from keras_compembed.vectors.formats.gensim_files import FASTTEXT_MAGIC
+from keras_compembed.vectors.formats.streams import open_stream
+from keras_compembed.vectors.vectors_file import naming
 from keras_compembed.vectors.word_vectors import WordVectors
 
 _WITH_TENSORS = "numpy", "safetensors", "hugging_face"
 _WITHOUT_WORDS = *_WITH_TENSORS, "glove", "word2vec", "model2vec"
 _WITH_SUBWORDS = "fasttext", "gensim"
 _BLOCK_ROWS = 1 << 12
+_HEAD_BYTES = 1 << 16
+_READ = (
+    "text of GloVe or word2vec (.txt, .vec), word2vec's and fastText's .bin, "
+    ".npy, .npz, .safetensors, a folder or 'hf://user/repository' of Hugging "
+    "Face or model2vec with safetensors, and what gensim saved, a pickle, if "
+    "you trust it and pass `format='gensim'`"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +151,7 @@ may run any program when opened, so they are read only if named |
     options = Options(words, tensor, limit, encoding, unicode_errors, subwords)
     if format is None:
         with naming(path, "vectors"):
-            format = find_format(path, words is not None)
+            format = _find_format(path, words is not None)
     for name, value, takes in (
         ("words", words, _WITHOUT_WORDS),
         ("tensor", tensor, _WITH_TENSORS),
@@ -177,3 +189,51 @@ def _join(path, words, table):
         table[start : start + len(some)] = table[some]
     table.resize((len(rows), table.shape[1]), refcheck=False)
     return list(places), table
+
+
+def _find_format(path, words_are_given):
+    """The name of a reader."""
+    if path.startswith(HUB) or os.path.isdir(path):
+        return "model2vec" if find_static(path) else "hugging_face"
+    if zipfile.is_zipfile(path) and is_npz(path):
+        return "numpy"
+    with open_stream(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if head.startswith(b"\x93NUMPY"):
+        return "numpy"
+    if head.startswith(FASTTEXT_MAGIC):
+        return "fasttext"
+    # It begins with the length of what this opens.
+    length = int.from_bytes(head[:8], "little")
+    if head[8:9] == b"{" and length < os.path.getsize(path):
+        return "safetensors"
+    lines = _first_lines(head)
+    columns, header = text.find_columns(lines), text.find_header(lines[0])
+    columns_below = text.find_columns(lines[1:])
+    # Otherwise a word that is a number, and the one number of its vector.
+    if header and (columns_below > 1 or columns_below == header[1]):
+        return "word2vec"
+    if header and not columns_below and any(map(bytes.strip, lines[1:])):
+        return "word2vec_binary"
+    text.check_no_csv(lines)
+    if not columns or b"\0" in head:
+        raise ValueError(
+            f"it is none of {_READ}, and begins with {head[:32]!r}"
+        )
+    fields = b" ".join(lines[: text.FIRST_LINES]).split()
+    if not words_are_given and all(map(text.NUMBER.fullmatch, fields)):
+        raise ValueError(
+            "it has numbers alone: pass `words=` for its rows, or "
+            "`format='glove'` if the first number of each line is a word"
+        )
+    return "glove"
+
+
+def _first_lines(head):
+    """The lines that a file begins with; of a very long one, a part."""
+    lines = head.removeprefix(text.BOM).split(b"\n")
+    if len(head) == _HEAD_BYTES:
+        end = lines.pop()  # It goes on.
+        if len(lines) < 2:
+            lines.append(end.rpartition(b" ")[0] or end)
+    return lines

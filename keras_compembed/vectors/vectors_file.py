@@ -1,5 +1,7 @@
 """One file of words and stored rows."""
 
+import contextlib
+import errno
 import io
 import json
 import lzma
@@ -8,9 +10,8 @@ import zipfile
 import numpy as np
 
 from keras_compembed.stores import KINDS
-from keras_compembed.stores.row_arrays import SmallFloats
-from keras_compembed.vectors.broken_file import naming
-from keras_compembed.vectors.ngram_buckets import NgramBuckets
+from keras_compembed.stores.small_floats import SmallFloats
+from keras_compembed.vectors.word_vectors import NgramBuckets
 
 FORMAT = "keras_compembed vectors"
 # The second has rows of n-grams; files without them have the first.
@@ -158,3 +159,21 @@ def _read(data):
 def _require(is_so, problem):
     if not is_so:
         raise ValueError(problem)
+
+
+@contextlib.contextmanager
+def naming(path, kind):
+    """Makes whatever a reader raises a ValueError that names the file."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # Libraries raise any for damaged files.
+        # Invalid arguments are places that are not in the file.
+        is_broken = getattr(error, "errno", None) in (None, errno.EINVAL)
+        if isinstance(error, OSError) and not is_broken:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{str(path)!r} cannot be read as {kind}: {reason.rstrip('.')}."
+        ) from error

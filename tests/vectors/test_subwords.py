@@ -17,7 +17,7 @@ from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import Subwords
 from keras_compembed.vectors import WordVectors
 from keras_compembed.vectors import read_vectors
-from keras_compembed.vectors.ngram_buckets import NgramBuckets
+from keras_compembed.vectors.word_vectors import NgramBuckets
 
 ROWS, BUCKETS, WIDTH = 120, 90, 8
 WORDS = [f"word{row}" for row in range(ROWS - 2)] + ["", "[UNK]"]

@@ -9,8 +9,8 @@ import numpy as np
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.vectors.formats.streams import plain_file
 from keras_compembed.vectors.formats.text import find_header
-from keras_compembed.vectors.ngram_buckets import NgramBuckets
-from keras_compembed.vectors.subwords import Subwords
+from keras_compembed.vectors.word_vectors import NgramBuckets
+from keras_compembed.vectors.word_vectors import Subwords
 
 FASTTEXT_MAGIC = (793712314).to_bytes(4, "little")
 _SENTENCE_END = b"</s>"  # fastText gives it no n-grams.
