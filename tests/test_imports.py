@@ -14,9 +14,9 @@ PARTS = {
     "frequency_subsets inverted_lists",
     "codes": "codeword_sums field_columns packing",
     "compositions": "scaled_composition sum_composition",
-    "compression": "allocation frontier spectrum",
+    "compression": "allocation frontier method_choices",
     "exchange": "model_copy",
-    "export": "conversion",
+    "export": "int8_matrices",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",
     "methods": "method",
@@ -31,9 +31,9 @@ PARTS = {
     "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
     "separation sparse_coding sparse_transform",
     "trees": "balanced_k_means beam_search tree_arrays",
-    "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
-    "sizes validation",
-    "vectors": "ngram_buckets",
+    "utils": "byte_counts chunks custom_gradient each_once files log_sums "
+    "one_thread packed_arrays saved_seed sizes table_shards validation",
+    "vectors": "word_vectors",
 }
 PACKAGE = kc.__name__
 

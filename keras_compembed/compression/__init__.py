@@ -4,7 +4,7 @@ from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
-from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
+from keras_compembed.compression.magnitude_pruning import PolynomialSparsity
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 

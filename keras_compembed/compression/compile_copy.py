@@ -50,10 +50,14 @@ def _compile(copy, model):
     _check_reads_nothing_of(model, arguments)
     arguments["optimizer"] = _made_again(arguments["optimizer"])
     metrics = {}
+
+    def fresh(item):
+        if isinstance(item, keras.metrics.Metric) and id(item) not in metrics:
+            metrics[id(item)] = _made_again(item)
+        return metrics.get(id(item), item)
+
     for name in ("metrics", "weighted_metrics"):
-        arguments[name] = keras.tree.map_structure(
-            lambda metric: _fresh_metric(metric, metrics), arguments[name]
-        )
+        arguments[name] = keras.tree.map_structure(fresh, arguments[name])
     scaling = keras.optimizers.LossScaleOptimizer
     is_scaled = isinstance(model.optimizer, scaling)
     copy.compile(**arguments, auto_scale_loss=is_scaled)
@@ -71,14 +75,6 @@ def _check_reads_nothing_of(model, arguments):
                 raise ValueError(
                     f"`{name}` reads {item.name!r} of the model itself."
                 )
-
-
-def _fresh_metric(metric, made):
-    if not isinstance(metric, keras.metrics.Metric):
-        return metric
-    if id(metric) not in made:
-        made[id(metric)] = _made_again(metric)
-    return made[id(metric)]
 
 
 def _made_again(item):

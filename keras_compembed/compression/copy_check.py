@@ -1,6 +1,5 @@
 """Compares a copy of a model with the model."""
 
-import functools
 import warnings
 
 import keras
@@ -122,36 +121,28 @@ def _candidates(model):
         ),
         inputs,
     )
-    words = _words(model)
+    words = []
+    for layer in model._flatten_layers():
+        if hasattr(layer, "get_vocabulary"):
+            words += [str(word) for word in layer.get_vocabulary() if word]
+    words = np.array(words or ["a", "b c", "1"], object)
 
-    def finish(spec, array, length):
-        if spec.dtype != "string":
-            return array
-        places = np.arange(length) + array[..., None]
-        texts = [
-            " ".join(x) for x in words[places % len(words)].reshape(-1, length)
-        ]
-        return np.array(texts, object).reshape(array.shape)
+    def finish(sample, length=1, is_padded=False):
+        def each(spec, array):
+            if is_padded and array.dtype.kind in "iu" and array.ndim:
+                array[..., 3 * array.shape[-1] // 4 :] = 0
+            if spec.dtype != "string":
+                return array
+            places = np.arange(length) + array[..., None]
+            texts = words[places % len(words)].reshape(-1, length)
+            texts = [" ".join(text) for text in texts]
+            return np.array(texts, object).reshape(array.shape)
 
-    def pad(array):
-        if array.dtype.kind in "iu" and array.ndim:
-            array[..., 3 * array.shape[-1] // 4 :] = 0
-        return array
-
-    def finished(sample, length):
-        return keras.tree.map_structure(
-            functools.partial(finish, length=length), inputs, sample
-        )
+        return keras.tree.map_structure(each, inputs, sample)
 
     first, second = random_inputs(model, signature)
     length = _TEXT_LENGTH if _takes_texts(model) else 1
-    return (
-        (finished(sample, 1) for sample in first),
-        (
-            finished(keras.tree.map_structure(pad, sample), length)
-            for sample in second
-        ),
-    )
+    return map(finish, first), (finish(x, length, True) for x in second)
 
 
 def _inputs_of(model):
@@ -181,14 +172,6 @@ def _takes_texts(model):
         hasattr(layer, "get_vocabulary") and not isinstance(layer, lookups)
         for layer in model._flatten_layers()
     )
-
-
-def _words(model):
-    words = []
-    for layer in model._flatten_layers():
-        if hasattr(layer, "get_vocabulary"):
-            words += [str(word) for word in layer.get_vocabulary() if word]
-    return np.array(words or ["a", "b c", "1"], object)
 
 
 def _run(model, sample):

@@ -108,7 +108,7 @@ class FindSize:
                     chosen = self._tune(found, limit)
             except KeyboardInterrupt:
                 # None was evaluated yet.
-                self._stop.set()
+                self._stop.is_set = True
         return self._result(chosen)
 
     def _refusal(self, limit):
@@ -135,7 +135,7 @@ class FindSize:
             except KeyboardInterrupt:
                 if best is None:
                     raise
-                self._stop.set()
+                self._stop.is_set = True
                 break
             if self._sizes.count(choices) > limit:
                 continue
@@ -161,7 +161,7 @@ class FindSize:
             self._compile(small)
         score, interrupted = self._tuned.tune(small)
         if interrupted:
-            self._stop.set()
+            self._stop.is_set = True
         # Only training needs more than the rounded rows.
         small = strip(small)
         if tunes:
@@ -189,7 +189,7 @@ class FindSize:
         except KeyboardInterrupt:
             if held is None:
                 raise
-            self._stop.set()
+            self._stop.is_set = True
             return None
         lost = self._tuned.loss(self._score(chosen))
         lost -= self._tuned.loss(self._original_score)

@@ -73,12 +73,6 @@ class Frontier:
         """All figures as a dict that `json` can write."""
         return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, content):
-        """The `Frontier` of what `to_dict` gave."""
-        points = [FrontierPoint(**point) for point in content["points"]]
-        return cls(**{**content, "points": tuple(points)})
-
     def save(self, path, overwrite=False):
         """Writes it as JSON."""
         with replacing(path, overwrite) as temporary:
@@ -91,7 +85,9 @@ class Frontier:
         """Reads what `save` wrote."""
         with open(path, encoding="utf-8") as file:
             try:
-                return cls.from_dict(json.load(file))
+                content = json.load(file)
+                points = [FrontierPoint(**x) for x in content.pop("points")]
+                return cls(points, **content)
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     "`path` must be a file that `Frontier.save` wrote. "

@@ -75,8 +75,10 @@ def _find_readers(model, tensor):
     found = {}
     for node in list_readers(model.outputs, tensor):
         layer = node.operation
-        if _is_mask(node):
-            continue
+        # As `mask_zero` tells ids from 0, which stays 0.
+        if type(layer).__name__ == "NotEqual":
+            if tuple(node.arguments.args[1:]) == (0,):
+                continue
         if not getattr(layer, "inputs", None):
             found[id(layer)] = layer
             continue
@@ -84,12 +86,6 @@ def _find_readers(model, tensor):
             if given is tensor:
                 found |= {id(x): x for x in _find_readers(layer, inner)}
     return list(found.values())
-
-
-def _is_mask(node):
-    """Whether a node tells ids from 0, as `mask_zero` does. 0 stays 0."""
-    is_unequal = type(node.operation).__name__ == "NotEqual"
-    return is_unequal and tuple(node.arguments.args[1:]) == (0,)
 
 
 def _check_table(layer, tokenizer):

@@ -166,7 +166,7 @@ class SizeSearch:
                 self._room -= max(0, self.count(choices) - limit)
         except KeyboardInterrupt:
             # What learns ends by itself; all else ends here.
-            self._stop.set()
+            self._stop.is_set = True
         if self._stop.is_set:
             self.say("Interrupted: the best found so far is taken.")
 
@@ -263,7 +263,7 @@ class SizeSearch:
             # What is fit by arithmetic has nothing to show before its end.
             if not is_first:
                 raise
-            self._stop.set()
+            self._stop.is_set = True
             table.fit_with_care(choice)
 
     def _candidates(self, limit, number):

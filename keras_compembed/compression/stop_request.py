@@ -12,9 +12,6 @@ class StopRequest:
         self.is_set = False
         self._waits = False
 
-    def set(self):
-        self.is_set = True
-
     @contextlib.contextmanager
     def waiting(self):
         """Lets a first Ctrl-C only be noted, in a block of a few seconds."""
@@ -35,7 +32,7 @@ class StopRequest:
 
         def note(signum, frame):
             is_first = not self.is_set
-            self.set()
+            self.is_set = True
             try:
                 before(signum, frame)
             except KeyboardInterrupt:
