@@ -69,7 +69,7 @@ from keras_compembed.metrics.ranking_metrics import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
 from keras_compembed.presets.from_preset import preset_folder
 from keras_compembed.presets.save_preset import save_preset
-from keras_compembed.presets.upload_preset import upload_preset
+from keras_compembed.presets.save_preset import upload_preset
 from keras_compembed.version import __version__
 
 __all__ = [

@@ -86,8 +86,8 @@ class Frontier:
         with open(path, encoding="utf-8") as file:
             try:
                 content = json.load(file)
-                points = [FrontierPoint(**x) for x in content.pop("points")]
-                return cls(points, **content)
+                points = [FrontierPoint(**x) for x in content["points"]]
+                return cls(**{**content, "points": points})
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     "`path` must be a file that `Frontier.save` wrote. "
@@ -102,7 +102,16 @@ class Frontier:
         header = ["file bytes", "smaller", "error", self.metric or "score"]
         rows = [[*header, "", "stored as"]]
         for point in self.points:
-            rows.append([*self._cells(point), _cut(point.name)])
+            size, name, smaller = point.file_bytes, point.name, "-"
+            if self.original_bytes:
+                smaller = f"{self.original_bytes / size:.1f}x"
+            if len(name) > _MAX_METHODS:
+                name = name[: _MAX_METHODS - 3] + "..."
+            mark = "=" if point.is_exported else "~"
+            error, score = _number(point.error), _number(point.score)
+            chosen = "->" if point.is_chosen else ""
+            row = [f"{mark} {size:,}", smaller, error, score, chosen, name]
+            rows.append(row)
         if self.original_bytes:
             size, score = f"{self.original_bytes:,}", self.original_score
             rows.append([size, "1.0x", "0", _number(score), "", "as it is"])
@@ -119,34 +128,12 @@ class Frontier:
             parts = [cell.rjust(width) for cell, width in figures]
             lines.append("  ".join([*parts, name[0]]).rstrip())
         lines.insert(1, "-" * max(map(len, lines)))
-        lines += self._notes()
-        return "\n".join(lines)
-
-    def _cells(self, point):
-        mark = "=" if point.is_exported else "~"
-        smaller = "-"
-        if self.original_bytes:
-            smaller = f"{self.original_bytes / point.file_bytes:.1f}x"
-        return [
-            f"{mark} {point.file_bytes:,}",
-            smaller,
-            _number(point.error),
-            _number(point.score),
-            "->" if point.is_chosen else "",
-        ]
-
-    def _notes(self):
         if any(point.is_exported for point in self.points):
-            yield "= counted in a file; ~ computed."
+            lines.append("= counted in a file; ~ computed.")
         if self.limit_bytes is not None:
-            yield f"The file may have {self.limit_bytes:,} bytes."
+            lines.append(f"The file may have {self.limit_bytes:,} bytes.")
+        return "\n".join(lines)
 
 
 def _number(value):
     return "-" if value is None else f"{value:.4f}"
-
-
-def _cut(text):
-    return (
-        text if len(text) <= _MAX_METHODS else text[: _MAX_METHODS - 3] + "..."
-    )

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.compression.method_choices import MethodErrors
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_choices import choices_of
-from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.table_choice import choose_tables

@@ -57,11 +57,7 @@ class Rounded(Method):
         }
         # It checks them. Of a table that is wide enough for all.
         Integers(1, rank or block_size or 1, **self._options)
-        self.bits = bits
-        self.block_size = block_size
-        self.rank = rank
-        self.learn_rows = learn_rows
-        self.scale_dtype = scale_dtype
+        vars(self).update(self._options)
 
     @property
     def name(self):

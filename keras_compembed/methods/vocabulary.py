@@ -49,16 +49,14 @@ class Vocabulary(Method):
         scores=None,
         rows=None,
     ):
-        self.num_rows = check_positive_int("num_rows", num_rows)
-        self.num_shared_rows = check_positive_int(
-            "num_shared_rows", num_shared_rows
-        )
-        self.sharing = check_choice("sharing", sharing, SHARING)
         self._options = {
-            "num_rows": self.num_rows,
-            "num_shared_rows": self.num_shared_rows,
-            "sharing": sharing,
+            "num_rows": check_positive_int("num_rows", num_rows),
+            "num_shared_rows": check_positive_int(
+                "num_shared_rows", num_shared_rows
+            ),
+            "sharing": check_choice("sharing", sharing, SHARING),
         }
+        vars(self).update(self._options)
         self.scores = None if scores is None else check_scores("scores", scores)
         self._method = None if rows is None else check_method("rows", rows)
 

@@ -1,7 +1,7 @@
 """Files of word vectors, in and out, and their vectors compressed."""
 
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
-from keras_compembed.vectors.open_table import open_table
+from keras_compembed.vectors.read_vectors import open_table
 from keras_compembed.vectors.read_vectors import read_vectors
 from keras_compembed.vectors.word_vectors import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors

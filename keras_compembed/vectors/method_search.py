@@ -1,7 +1,7 @@
 """The way to store a table that loses least in so many bytes."""
 
+from keras_compembed.compression.method_choices import MethodErrors
 from keras_compembed.compression.method_choices import choices_by_default
-from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.stop_request import StopRequest
 
 # Kinds whose best setting is estimated to lose more than so many times what

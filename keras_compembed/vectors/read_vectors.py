@@ -6,12 +6,14 @@ import os
 import warnings
 import zipfile
 
+import numpy as np
+
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.formats import READERS
+from keras_compembed.vectors.formats import arrays
 from keras_compembed.vectors.formats import text
-from keras_compembed.vectors.formats.arrays import is_npz
 from keras_compembed.vectors.formats.folders import HUB
 from keras_compembed.vectors.formats.folders import find_static
 from keras_compembed.vectors.formats.gensim_files import FASTTEXT_MAGIC
@@ -169,6 +171,45 @@ may run any program when opened, so they are read only if named |
         return WordVectors(*_join(path, found, table), *more)
 
 
+def open_table(path, tensor=None):
+    """Maps a table in a file into memory, without reading it.
+
+    Learners, and `from_table` of layers, read such a table a part at a time,
+    so it may be larger than memory. They take a list of tables as well, whose
+    rows follow each other.
+
+    Example:
+
+    >>> for place in range(3):
+    ...     np.save(f"part-{place}.npy", np.full((100, 8), place, "float32"))
+    >>> table = [open_table(f"part-{place}.npy") for place in range(3)]
+    >>> learner = kc.learners.AdditiveQuantizer(2, 4, verbose=0)
+    >>> learner.train(table).codes.shape
+    (300, 2)
+
+    Args:
+        path: String or path-like, an uncompressed `.npy` or `.safetensors`
+            file.
+        tensor: Optional string, the name of the table in a safetensors file
+            that holds several. Defaults to the only one of two axes.
+
+    Returns:
+        A `numpy.memmap`.
+    """
+    path = os.fspath(path)
+    with naming(path, "a table"):
+        with open(path, "rb") as file:
+            is_npy = file.read(6) == b"\x93NUMPY"
+        if is_npy:
+            table = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            name = arrays.choose_tensor(arrays.tensor_shapes(path), tensor)
+            shape, dtype, start = arrays.find_tensor(path, name)
+            table = np.memmap(path, dtype, "r", start, shape)
+        arrays.check_table(table.shape, table.dtype)
+    return table
+
+
 def _join(path, words, table):
     """Words, each once, and their rows, without a second table."""
     places = {}
@@ -195,7 +236,7 @@ def _find_format(path, words_are_given):
     """The name of a reader."""
     if path.startswith(HUB) or os.path.isdir(path):
         return "model2vec" if find_static(path) else "hugging_face"
-    if zipfile.is_zipfile(path) and is_npz(path):
+    if zipfile.is_zipfile(path) and arrays.is_npz(path):
         return "numpy"
     with open_stream(path) as stream:
         head = stream.read(_HEAD_BYTES)
