@@ -16,7 +16,7 @@ PARTS = {
     "compositions": "scaled_composition sum_composition",
     "compression": "allocation frontier method_choices",
     "exchange": "model_copy",
-    "export": "int8_matrices",
+    "export": "conversion",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",
     "methods": "method",
@@ -31,8 +31,8 @@ PARTS = {
     "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
     "separation sparse_coding sparse_transform",
     "trees": "balanced_k_means beam_search tree_arrays",
-    "utils": "byte_counts chunks custom_gradient each_once files log_sums "
-    "one_thread packed_arrays saved_seed sizes table_shards validation",
+    "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
+    "sizes validation",
     "vectors": "word_vectors",
 }
 PACKAGE = kc.__name__

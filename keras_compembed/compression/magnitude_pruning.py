@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.running_optimizer import find_running_optimizer
-from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.layer_names import named_layers
-from keras_compembed.utils.layer_names import own_variables
+from keras_compembed.utils.model_parts import layer_paths
+from keras_compembed.utils.model_parts import named_layers
+from keras_compembed.utils.model_parts import own_variables
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sparsity

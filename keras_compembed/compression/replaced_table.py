@@ -13,7 +13,7 @@ from keras_compembed.compression.table_choice import is_embed_reduce
 from keras_compembed.compression.table_choice import listed
 from keras_compembed.compression.table_choice import mask_zero
 from keras_compembed.exchange.copy_with import copy_with
-from keras_compembed.exchange.pooling_place import pooled_before
+from keras_compembed.exchange.only_readers import pooled_before
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.learners.following_codes import FollowingCodes

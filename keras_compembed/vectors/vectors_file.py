@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 
 from keras_compembed.stores import KINDS
-from keras_compembed.stores.small_floats import SmallFloats
+from keras_compembed.stores.row_arrays import SmallFloats
 from keras_compembed.vectors.word_vectors import NgramBuckets
 
 FORMAT = "keras_compembed vectors"
