@@ -4,7 +4,7 @@ import os
 
 from keras_compembed.cli import files
 from keras_compembed.cli import learn
-from keras_compembed.compression.find_frontier import find_frontier
+from keras_compembed.compression.find_size import find_frontier
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.reports.html_report import html_report
 from keras_compembed.reports.size_report import size_report

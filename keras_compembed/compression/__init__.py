@@ -2,7 +2,7 @@
 
 from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.compress_model import compress_model
-from keras_compembed.compression.find_frontier import find_frontier
+from keras_compembed.compression.find_size import find_frontier
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.magnitude_pruning import PolynomialSparsity
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary

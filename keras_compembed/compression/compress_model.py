@@ -1,13 +1,12 @@
 """Replaces the embedding tables of a trained model by smaller layers."""
 
-import keras
-
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import copy_with_tables
 from keras_compembed.compression.replaced_table import read_tables
+from keras_compembed.compression.table_choice import check_model
 from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
 from keras_compembed.compression.table_choice import find_table_poolings
@@ -167,15 +166,3 @@ def _method_by_default(layer):
         if reason_against(layer, exact) is None:
             return exact
     return Codes()
-
-
-def check_model(model):
-    if not isinstance(model, keras.Model):
-        raise TypeError(
-            f"`model` must be a `keras.Model`. Received: model={model!r}."
-        )
-    if not model.built:
-        raise ValueError(
-            "`model` must be built, so that it has tables to learn from. "
-            f"Received: the unbuilt model {model.name!r}."
-        )

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
@@ -10,6 +11,7 @@ from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.stop_request import StopRequest
 from keras_compembed.compression.strip import strip
+from keras_compembed.compression.table_choice import check_model
 from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
@@ -19,6 +21,45 @@ _LARGEST_ORIGINAL = 1 << 30
 # Sizes of a frontier are so many times apart, those of a search for a loss at
 # its end.
 _STEP, _LAST_STEP = 2.0, 1.15
+
+
+def find_frontier(
+    model, budget=None, layers=None, seed=None, sample_inputs=None, verbose=1
+):
+    """The sizes that a model can have, and what its tables lose at each.
+
+    By arithmetic and short fits to samples of rows, without training: what
+    `compress_model` with a budget looks at first, from the smallest file up.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((20,), dtype="int32"),
+    ...     keras.layers.Embedding(500, 32, name="words"),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ... ])
+    >>> methods = [kc.methods.Rounded(2), kc.methods.Rounded(4)]
+    >>> budget = kc.Budget(methods=methods, quantize="int8")
+    >>> found = find_frontier(model, budget, ["words"], verbose=0)
+    >>> [point.name for point in found.best]
+    ['int2', 'int4']
+
+    Args:
+        model: A built `keras.Model`.
+        budget: Optional `keras_compembed.Budget`, which needs no limit. Its
+            data is used only to count how often ids occur.
+        layers, seed, sample_inputs, verbose: Same as in `compress_model`.
+
+    Returns:
+        A `Frontier`.
+    """
+    check_model(model)
+    options = layers, seed, sample_inputs, verbose
+    search = FindSize(model, check_budget(budget), *options, tunes=False)
+    found = search.frontier()
+    if verbose:
+        print(f"\n{found}")
+    return found
 
 
 class FindSize:

@@ -325,14 +325,12 @@ def _find_variables(model, names):
     for place, layer in layer_paths(model).items():
         for variable in own_variables(layer):
             for key in {variable.path, f"{place}/{variable.name}"}:
-                paths.setdefault(key, []).append(variable)
+                paths.setdefault(key, {})[id(variable)] = variable
     found = {}
     for name in names:
+        matches = list(paths.get(name, {}).values())
         if name in tables:
             matches = [tables[name]]
-        else:
-            matches = paths.get(name, [])
-            matches = list({id(match): match for match in matches}.values())
         if len(matches) != 1:
             known = sorted({*tables, *paths})
             raise ValueError(

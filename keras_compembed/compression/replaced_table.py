@@ -1,7 +1,6 @@
 """A table of a model, and the layer that takes its place."""
 
 import collections
-import contextlib
 
 import keras
 import numpy as np
@@ -226,17 +225,11 @@ def copy_with_tables(
                 # It pools rows of others too, which stay.
                 table.keep_rows()
     exchanges = [(x.layer, x.small) for x in tables] + [*exchanges.values()]
-    with _no_traces():
-        check = CopyCheck(model, sample_inputs) if is_checked else None
-        return copy_with(model, exchanges, check)
-
-
-@contextlib.contextmanager
-def _no_traces():
-    """Runs functions without keeping graphs of them."""
+    # Graphs of what runs here would be kept.
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        yield
+        check = CopyCheck(model, sample_inputs) if is_checked else None
+        return copy_with(model, exchanges, check)
     finally:
         tf.config.run_functions_eagerly(before)

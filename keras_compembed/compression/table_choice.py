@@ -1,6 +1,6 @@
 """Which tables of a model are replaced, and why others are not."""
 
-import dataclasses
+import collections
 import sys
 
 import keras
@@ -22,6 +22,18 @@ SMALLEST_BYTES = 65_536
 # What a subclass may have without computing something else.
 _HARMLESS = {"get_config", "from_config"}
 _METHOD_TYPES = (property, classmethod, staticmethod)
+
+
+def check_model(model):
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be a `keras.Model`. Received: model={model!r}."
+        )
+    if not model.built:
+        raise ValueError(
+            "`model` must be built, so that it has tables to learn from. "
+            f"Received: the unbuilt model {model.name!r}."
+        )
 
 
 def find_layers(model, argument, names):
@@ -123,15 +135,9 @@ def _why_no_tables(model):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class LeftTable:
-    """A plain table of a model."""
-
-    name: str
-    input_dim: int
-    output_dim: int
-    stored_bytes: int
-    reason: str | None
+LeftTable = collections.namedtuple(
+    "LeftTable", "name input_dim output_dim stored_bytes reason"
+)
 
 
 def left_tables(model):

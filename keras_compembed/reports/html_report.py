@@ -19,7 +19,6 @@ from keras_compembed.reports.frontier_chart import frontier_charts
 from keras_compembed.reports.plots import COLOURS
 from keras_compembed.reports.plots import REST
 from keras_compembed.reports.plots import model_parts
-from keras_compembed.reports.scores import check_data
 from keras_compembed.reports.scores import scores
 from keras_compembed.reports.size_report import EMBEDDINGS
 from keras_compembed.reports.size_report import compressed_layers
@@ -153,7 +152,6 @@ def _figures(model, original, words, data, frontier):
     measured = {}
     if data is not None:
         # First: data may not be what the model takes.
-        check_data(model, data)
         measured = scores(model, original_model, data)
     sizes = size_report(model, original)
     before = original_model and size_report(original_model)

@@ -11,6 +11,7 @@ from keras_compembed.utils.validation import require
 
 def scores(model, original, data):
     """Loss and metrics of a model and of its original on data."""
+    _check_data(model, data)
     inputs, labels = with_text_tensors(tuple(data))
     models = [x for x in (model, original) if x is not None]
     # Figures of both are of one kind.
@@ -20,7 +21,7 @@ def scores(model, original, data):
     return {x: (results[0].get(x), before.get(x)) for x in results[0] | before}
 
 
-def check_data(model, data):
+def _check_data(model, data):
     """Raises if data is not `(inputs, labels)`, or the layer is no model."""
     require(
         isinstance(model, keras.Model),
