@@ -76,9 +76,8 @@ class ReplacedTable:
 
     def learn(self):
         """Fits the layer in its place to the table."""
-        if self.verbose:
-            self._say_what_is_lost()
-            print(f"{self.name}: learning {self.method.name}")
+        self._say_what_is_lost()
+        self._say(f"learning {self.method.name}")
         tables = read_tables(self.layer)
         weights = []
         options = dict(self._options)
@@ -98,20 +97,23 @@ class ReplacedTable:
         other = self.small.reverse_embedding
         return [self.small] if other is None else [self.small, other]
 
+    def _say(self, text):
+        if self.verbose:
+            print(f"{self.name}: {text}")
+
     def _say_what_is_lost(self):
         """Prints what the layer in its place does not have."""
-        if self.layer.lora_enabled:
-            print(f"{self.name}: updates of LoRA merged into the table")
-        if self.layer.quantization_mode:
-            print(
-                f"{self.name}: {self.layer.quantization_mode} numbers turned "
-                "back into floats"
-            )
-        _, added = differences(self.layer)
+        layer = self.layer
+        if layer.lora_enabled:
+            self._say("updates of LoRA merged into the table")
+        if layer.quantization_mode:
+            mode = layer.quantization_mode
+            self._say(f"{mode} numbers turned back into floats")
+        _, added = differences(layer)
         if added:
-            print(
-                f"{self.name}: a {type(self.small).__name__} without "
-                f"{listed(added)} of the class {type(self.layer).__name__}"
+            self._say(
+                f"a {type(self.small).__name__} without {listed(added)} of the "
+                f"class {type(layer).__name__}"
             )
 
     def _say_what_was_done(self, tables):
@@ -122,24 +124,20 @@ class ReplacedTable:
             # Not those of neighbours, which take long in a large table.
             near = fidelity(table, part, num_queries=1)
             cosines.append(f"{near.mean_cosine or 0:.3f}")
-        print(
-            f"{self.name}: {self.layer.input_dim} x {self.layer.output_dim} "
+        self._say(
+            f"{self.layer.input_dim} x {self.layer.output_dim} "
             f"{'table' if len(tables) == 1 else 'tables, two'}, "
             f"{format_bytes(before)} -> {format_bytes(after)}, "
             f"{before / after:.1f} times smaller, "
             f"mean cosine {' and '.join(cosines)}"
         )
-        more = count_bytes(self.small.weights) - after
         if self.pooling is not None:
-            print(
-                f"{self.name}: pooled by the layer itself, in place of "
-                f"{self.pooling.operation.name!r}"
-            )
+            name = self.pooling.operation.name
+            self._say(f"pooled by the layer itself, in place of {name!r}")
+        more = count_bytes(self.small.weights) - after
         if more:
-            print(
-                f"{self.name}: besides, {format_bytes(more)} of latent "
-                "vectors until `kc.strip`"
-            )
+            more = format_bytes(more)
+            self._say(f"besides, {more} of latent vectors until `kc.strip`")
 
 
 def _options(layer, pooling):

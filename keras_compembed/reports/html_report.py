@@ -1,5 +1,6 @@
 """One page about a model, to look at in a browser."""
 
+import contextlib
 import importlib.resources
 import os
 import unicodedata
@@ -259,7 +260,14 @@ def _layer(name, layer, original, words):
 
 def _place(model, sizes, frontier):
     """The `FrontierPoint` of a model beside those of a frontier."""
-    counted = _file_bytes(model, frontier)
+    target = Target(min_runtime=frontier.min_runtime)
+    budget = Budget(quantize=frontier.quantize, target=target)
+    counted = None
+    if isinstance(model, keras.Model):
+        # A model that cannot be exported makes TensorFlow raise whatever; the
+        # page then says that nothing was counted.
+        with contextlib.suppress(Exception):
+            counted = count_file(model, budget, budget.quantize).file_bytes
     if counted is None and sizes.total_bytes is None:
         return None
     error = spread = 0.0
@@ -275,16 +283,3 @@ def _place(model, sizes, frontier):
         error=error / spread if spread else None,
         is_exported=counted is not None,
     )
-
-
-def _file_bytes(model, frontier):
-    if not isinstance(model, keras.Model):
-        return None
-    target = Target(min_runtime=frontier.min_runtime)
-    budget = Budget(quantize=frontier.quantize, target=target)
-    try:
-        return count_file(model, budget, frontier.quantize).file_bytes
-    except Exception:
-        # Whatever a model that cannot be exported makes TensorFlow raise;
-        # the page says that nothing was counted.
-        return None
