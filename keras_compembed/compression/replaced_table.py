@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compression.copy_check import CopyCheck
+from keras_compembed.compression.copies import CopyCheck
 from keras_compembed.compression.table_choice import differences
 from keras_compembed.compression.table_choice import is_embed_reduce
 from keras_compembed.compression.table_choice import listed
