@@ -53,19 +53,17 @@ from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
-from keras_compembed.losses.cane_loss import CANELoss
-from keras_compembed.losses.in_batch_softmax_loss import InBatchSoftmaxLoss
-from keras_compembed.losses.sampled_losses import NCELoss
-from keras_compembed.losses.sampled_losses import SampledSoftmaxLoss
+from keras_compembed.losses.class_loss import CANELoss
+from keras_compembed.losses.class_loss import InBatchSoftmaxLoss
+from keras_compembed.losses.class_loss import NCELoss
+from keras_compembed.losses.class_loss import SampledSoftmaxLoss
 from keras_compembed.metrics.class_metrics import ClassAccuracy
 from keras_compembed.metrics.class_metrics import Coverage
+from keras_compembed.metrics.class_metrics import NDCGAtK
 from keras_compembed.metrics.class_metrics import Perplexity
-from keras_compembed.metrics.propensity_scored_precision_at_k import (
-    PropensityScoredPrecisionAtK,
-)
-from keras_compembed.metrics.ranking_metrics import NDCGAtK
-from keras_compembed.metrics.ranking_metrics import PrecisionAtK
-from keras_compembed.metrics.ranking_metrics import RecallAtK
+from keras_compembed.metrics.class_metrics import PrecisionAtK
+from keras_compembed.metrics.class_metrics import PropensityScoredPrecisionAtK
+from keras_compembed.metrics.class_metrics import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
 from keras_compembed.presets.from_preset import preset_folder
 from keras_compembed.presets.save_preset import save_preset

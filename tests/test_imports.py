@@ -9,28 +9,28 @@ import keras_compembed as kc
 TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
-    "anchors": "anchor_initializer cooccurrence k_means_plus_plus mixed",
-    "candidates": "candidate_groups class_scores default_choice fitted_search "
-    "frequency_subsets inverted_lists",
-    "codes": "codeword_sums field_columns packing",
-    "compositions": "scaled_composition sum_composition",
+    "anchors": "anchor_initializer data_initializers relations",
+    "candidates": "candidates_vs_noises class_scores count_selectors "
+    "fitted_search inverted_lists selector",
+    "codes": "code_scores packing",
+    "compositions": "composition registry",
     "compression": "allocation frontier method_choices",
     "exchange": "model_copy",
     "export": "conversion",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",
     "methods": "method",
-    "learners": "beam_encoding code_learner coordinate_search factor_quantizer "
-    "following_codes query_codes refinement straight_through",
-    "noises": "noise random_bits",
-    "optimizers": "unique_places",
+    "learners": "additive_quantizer code_learner coordinate_search "
+    "quantizer_run query_codes refinement task_codes",
+    "noises": "noise",
+    "optimizers": "device_rows",
     "reports": "code_statistics",
     "rounding": "round_factors round_rows rounded_table",
     "stores": "integers row_arrays",
-    "text": "normalization vectorization",
-    "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
-    "separation sparse_coding sparse_transform",
-    "trees": "balanced_k_means beam_search tree_arrays",
+    "text": "piece_table word_tokenizer",
+    "transforms": "l1 lazy_rows sparse_coding sparse_rows sparse_transform "
+    "transform",
+    "trees": "balanced_k_means tree_arrays",
     "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
     "sizes validation",
     "vectors": "word_vectors",

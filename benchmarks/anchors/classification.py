@@ -22,7 +22,7 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
 from keras_compembed.anchors.anchor_initializer import Dynamic
-from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.anchor_initializer import Mixed
 from keras_compembed.reports.plots import plot_accuracy_against_size
 
 # Adam's rate falls to this part of its start, not to 0: T must be able to

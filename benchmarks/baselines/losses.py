@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.losses.class_loss import ClassLoss
-from keras_compembed.losses.sampled_losses import SampledLoss
+from keras_compembed.losses.class_loss import SampledLoss
 from keras_compembed.utils.log_sums import log_sum_exp
 
 

@@ -27,7 +27,7 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.best_rows import check_names
 from benchmarks.data import vectors
-from keras_compembed.codes.codeword_sums import decode_codes
+from keras_compembed.codes.packing import decode_codes
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 
 FAISS_NAMES = {

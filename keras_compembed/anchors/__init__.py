@@ -1,14 +1,14 @@
 """Anchor initializers, and what is known of how ids relate."""
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
-from keras_compembed.anchors.frequency import Frequency
-from keras_compembed.anchors.frequency import TfIdf
-from keras_compembed.anchors.given import Given
-from keras_compembed.anchors.k_means_plus_plus import (
+from keras_compembed.anchors.anchor_initializer import Given
+from keras_compembed.anchors.anchor_initializer import Orthogonality
+from keras_compembed.anchors.data_initializers import Frequency
+from keras_compembed.anchors.data_initializers import (
     FrequencyThenKMeansPlusPlus,
 )
-from keras_compembed.anchors.k_means_plus_plus import KMeansPlusPlus
-from keras_compembed.anchors.orthogonality import Orthogonality
+from keras_compembed.anchors.data_initializers import KMeansPlusPlus
+from keras_compembed.anchors.data_initializers import TfIdf
 from keras_compembed.anchors.relations import Relations
 
 __all__ = [

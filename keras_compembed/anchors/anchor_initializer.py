@@ -1,4 +1,4 @@
-"""Base of the ways to choose anchors."""
+"""Ways to choose anchors, and to keep them apart."""
 
 import random
 
@@ -6,16 +6,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 
 class AnchorInitializer:
     """Chooses the objects that anchors stand for, and where anchors start.
 
-    To choose in another way, override `choose`, and `vectors` if the anchors
-    start from something better than a random basis. Layers save what was
-    chosen, not what it was chosen from: no class needs a config.
+    To choose in another way, override `choose`, and `vectors`. Layers save
+    what was chosen, not what it was chosen from: no class needs a config.
 
     Example:
 
@@ -27,9 +31,8 @@ class AnchorInitializer:
     array([0, 1, 2])
 
     Args:
-        seed: Optional integer. What is random follows from it: the same
-            instance gives the same answers at every call. Defaults to one
-            drawn when the instance is made, which
+        seed: Optional integer. The same instance gives the same answers at
+            every call. Defaults to one drawn when the instance is made, which
             `keras.utils.set_random_seed` makes repeatable.
     """
 
@@ -43,25 +46,16 @@ class AnchorInitializer:
         return (num_anchors,)
 
     def choose(self, input_dim, num_anchors):
-        """The ids that anchors stand for.
-
-        Args:
-            input_dim: Integer, the number of objects.
-            num_anchors: Integer.
+        """The ids that anchors stand for, of `input_dim` objects.
 
         Returns:
             int64 array `(num_anchors,)`, distinct within a set of anchors. -1
             where an anchor stands for no object, as all do by default.
         """
-        del input_dim
         return np.full(num_anchors, -1, "int64")
 
     def vectors(self, num_anchors, output_dim):
         """The anchor embeddings to start from.
-
-        Args:
-            num_anchors: Integer.
-            output_dim: Integer.
 
         Returns:
             float32 array `(num_anchors, output_dim)`. By default a random
@@ -74,15 +68,8 @@ class AnchorInitializer:
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class Dynamic(AnchorInitializer):
+class Dynamic(Settings, AnchorInitializer):
     """Anchors start as a random basis and stand for no object."""
-
-    def get_config(self):
-        return {"seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
 
 def random_basis(num_anchors, output_dim, seed):
@@ -122,3 +109,234 @@ def check_rows(name, values, input_dim):
 def highest(scores, number):
     """Ids of the highest scores, from the highest down; ties by id."""
     return np.argsort(-scores, kind="stable")[:number].astype("int64")
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Given(AnchorInitializer):
+    """Anchors start from vectors given, or stand for ids given, or both.
+
+    Example:
+
+    >>> initializer = Given(np.eye(3), ids=[20, 4, 7])
+    >>> initializer.choose(input_dim=100, num_anchors=3)
+    array([20,  4,  7])
+
+    Args:
+        anchors: Array `(num_anchors, output_dim)` of finite numbers, or None
+            for a random basis. Defaults to `None`.
+        ids: Array `(num_anchors,)` of distinct integers, the object that each
+            anchor stands for, -1 for none, or None if all stand for none.
+            Defaults to `None`.
+        seed: Optional integer. Defaults to one drawn at random.
+    """
+
+    def __init__(self, anchors=None, ids=None, seed=None):
+        super().__init__(seed)
+        self.anchors, self.ids = anchors, ids
+        if anchors is not None:
+            self.anchors = check_table(anchors, "anchors").astype("float32")
+        if ids is not None:
+            self.ids = _check_ids(ids)
+        is_one_given = anchors is not None or ids is not None
+        require(is_one_given, "`anchors` or `ids` must be given.", ids=ids)
+        if anchors is not None and ids is not None:
+            _check_number("ids", self.ids, len(self.anchors))
+
+    def choose(self, input_dim, num_anchors):
+        if self.ids is None:
+            _check_number("anchors", self.anchors, num_anchors)
+            return super().choose(input_dim, num_anchors)
+        _check_number("ids", self.ids, num_anchors)
+        rule = f"`ids` must be below input_dim={input_dim}."
+        require(self.ids.max() < input_dim, rule, id=int(self.ids.max()))
+        return self.ids.copy()
+
+    def vectors(self, num_anchors, output_dim):
+        if self.anchors is None:
+            return super().vectors(num_anchors, output_dim)
+        _check_number("anchors", self.anchors, num_anchors)
+        check_table(self.anchors, "anchors", width=output_dim)
+        return self.anchors.copy()
+
+    def get_config(self):
+        config = {"seed": self.seed}
+        if self.anchors is not None:
+            config["anchors"] = pack_array(self.anchors)
+        if self.ids is not None:
+            config["ids"] = self.ids.tolist()
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        anchors = unpack_array(config.get("anchors"))
+        return cls(**{**config, "anchors": anchors})
+
+
+def _check_ids(ids):
+    array = np.asarray(ids)
+    named = array[array >= 0] if array.dtype.kind in "iu" else array
+    require(
+        array.ndim == 1
+        and array.size
+        and array.dtype.kind in "iu"
+        and array.min() >= -1
+        and len(np.unique(named)) == len(named),
+        "`ids` must hold distinct integers of at least 0, or -1, one for each "
+        "anchor.",
+        ids=ids,
+    )
+    return array.astype("int64")
+
+
+def _check_number(name, values, num_anchors):
+    require(
+        len(values) == num_anchors,
+        f"`{name}` must be for {num_anchors} anchors.",
+        number=len(values),
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Mixed(AnchorInitializer):
+    """Several sets of anchors, each chosen in its own way."""
+
+    def __init__(self, initializers):
+        super().__init__(seed=0)
+        self.initializers = list(initializers)
+        # Only files of earlier versions have others than equal ones.
+        self._sizes = None
+        fit = [
+            isinstance(each, AnchorInitializer) and not isinstance(each, Mixed)
+            for each in self.initializers
+        ]
+        require(
+            fit and all(fit),
+            "`initializers` must be instances of `AnchorInitializer`, at least "
+            "one and none of them `Mixed`.",
+            initializers=initializers,
+        )
+
+    def sizes(self, num_anchors):
+        number = len(self.initializers)
+        rule = f"`num_anchors` must be at least {number}, one for each set."
+        require(num_anchors >= number, rule, num_anchors=num_anchors)
+        if self._sizes is not None:
+            return self._sizes
+        each, more = divmod(num_anchors, number)
+        return (each + 1,) * more + (each,) * (number - more)
+
+    def sets(self, num_anchors):
+        """Initializers and their numbers of anchors."""
+        return zip(self.initializers, self.sizes(num_anchors), strict=True)
+
+    def choose(self, input_dim, num_anchors):
+        parts = self.sets(num_anchors)
+        return np.concatenate([x.choose(input_dim, size) for x, size in parts])
+
+    def vectors(self, num_anchors, output_dim):
+        parts = self.sets(num_anchors)
+        return np.concatenate(
+            [x.vectors(size, output_dim) for x, size in parts]
+        )
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "initializers": [serialize(x) for x in self.initializers],
+            "sizes": self._sizes,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        deserialize = keras.saving.deserialize_keras_object
+        mixed = cls([deserialize(x) for x in config["initializers"]])
+        mixed._sizes = config.get("sizes")
+        return mixed
+
+
+def get_anchor_initializer(value, num_sets=1):
+    if isinstance(value, (list, tuple)):
+        value = Mixed([get_anchor_initializer(part) for part in value])
+    if isinstance(value, dict) and "class_name" in value:
+        value = keras.saving.deserialize_keras_object(value)
+    if value is None or isinstance(value, str) and value == "dynamic":
+        value = Dynamic()
+    if isinstance(value, np.ndarray) or keras.ops.is_tensor(value):
+        value = Given(keras.ops.convert_to_numpy(value))
+    require(
+        isinstance(value, AnchorInitializer),
+        "`anchors` must be 'dynamic', an array of anchors "
+        "(num_anchors, output_dim), or an instance such as "
+        "`keras_compembed.anchors.Frequency(counts)`.",
+        anchors=value,
+    )
+    if isinstance(value, Mixed):
+        require(
+            num_sets in (1, len(value.initializers)),
+            f"`anchors` must hold {num_sets} initializers, one for each set of "
+            "anchors.",
+            number=len(value.initializers),
+        )
+        return value
+    if num_sets == 1:
+        return value
+    if isinstance(value, Dynamic):
+        # Of one seed, all sets would be the same.
+        seeds = np.random.SeedSequence(value.seed).generate_state(num_sets)
+        return Mixed([Dynamic(int(seed) >> 1) for seed in seeds])
+    return Mixed([value] * num_sets)
+
+
+def without_data(initializer, input_dim, num_anchors, output_dim):
+    """The same choice without the data that it was made from."""
+    if isinstance(initializer, Dynamic):
+        return initializer
+    if isinstance(initializer, Mixed):
+        parts = [
+            without_data(part, input_dim, size, output_dim)
+            for part, size in initializer.sets(num_anchors)
+        ]
+        short = Mixed(parts)
+        short._sizes = initializer._sizes
+        return short
+    vectors = initializer.vectors(num_anchors, output_dim)
+    drawn = random_basis(num_anchors, output_dim, initializer.seed)
+    return Given(
+        # What the seed gives again is left out.
+        None if np.array_equal(vectors, drawn) else vectors,
+        initializer.choose(input_dim, num_anchors),
+        initializer.seed,
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Orthogonality(keras.regularizers.Regularizer):
+    """The sum of `|a_i . a_j|` over all i and j that differ.
+
+    Example:
+
+    >>> anchors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> float(Orthogonality(weight=0.5)(anchors))
+    2.0
+    >>> anchors = kc.stores.WeightSpec(regularizer=Orthogonality(1e-4))
+    >>> layer = kc.ANTEmbedding(1000, 64, anchors=anchors)
+
+    Args:
+        weight: Number of at least 0.
+
+    References:
+        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.2
+    """
+
+    def __init__(self, weight=1e-4):
+        self.weight = check_positive_number("weight", weight, zero=True)
+
+    def __call__(self, anchors):
+        # The dtype of Keras's losses; sums overflow in half precision.
+        anchors = tf.cast(anchors, keras.config.floatx())
+        products = tf.abs(tf.matmul(anchors, anchors, transpose_b=True))
+        total = tf.reduce_sum(products) - tf.linalg.trace(products)
+        return self.weight * total
+
+    def get_config(self):
+        return {"weight": self.weight}

@@ -1,12 +1,10 @@
 """Pairs of related objects."""
 
+import numbers
+
 import keras
 import numpy as np
 
-from keras_compembed.anchors.cooccurrence import among_top
-from keras_compembed.anchors.cooccurrence import check_ids
-from keras_compembed.anchors.cooccurrence import count_pairs
-from keras_compembed.anchors.cooccurrence import mutual_information
 from keras_compembed.anchors.wordnet import wordnet_pairs
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
@@ -16,6 +14,12 @@ from keras_compembed.utils.validation import require
 
 # About 1.6 GB while they are made.
 _MOST_PAIRS = 20_000_000
+# Tokens at a time: a window's length times as many pairs are in memory.
+_TOKENS = 1 << 18
+# Distinct pairs that wait to be merged with all others.
+_WAITING = 1 << 22
+# Counts above it rank alike.
+_MOST = (1 << 32) - 1
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -120,15 +124,14 @@ class Relations:
 
         Args:
             tokens: Integer array of ids in the order of the text, or a
-                sequence of documents, each such an array. A bounded part of
-                their pairs is in memory at a time, and all that differ.
+                sequence of documents, each such an array.
             input_dim: Integer, the number of ids.
             window: Positive integer, how many places two ids may be apart.
                 Defaults to `10`.
-            min_count: Positive integer, how often two ids must occur near
-                each other. Defaults to `1`.
-            top: Optional positive integer. Keeps for each id the so many ids
-                that are most often near it. Defaults to all.
+            min_count: Positive integer, how often two ids must. Defaults to
+                `1`.
+            top: Optional positive integer. Keeps for each id so many ids that
+                are most often near it. Defaults to all.
             min_information: Optional number. Keeps pairs of at least this
                 pointwise mutual information,
                 `log(count(u, v) * total / (count(u) * count(v)))`, in nats:
@@ -154,9 +157,8 @@ class Relations:
     def from_wordnet(cls, vocabulary, folder):
         """Relates words that WordNet relates at once.
 
-        Those are synonyms, hypernyms with their hyponyms, and antonyms. An
-        inflected word ("dogs") is related to its base forms ("dog") and to
-        all that they are related to.
+        Those are synonyms, hypernyms with their hyponyms, and antonyms, of
+        the base forms ("dog") of inflected words ("dogs") too.
 
         Example:
 
@@ -167,8 +169,7 @@ class Relations:
         [[1, 2]]
 
         Args:
-            vocabulary: Sequence of words, the id of each its place. Words of
-                which WordNet knows nothing are related to none.
+            vocabulary: Sequence of words, the id of each its place.
             folder: Path of the folder of WordNet's database files
                 (`data.noun` and so on, `dict` in its distribution), or of a
                 zip file of it, such as NLTK's `corpora/wordnet.zip`.
@@ -194,13 +195,11 @@ class Relations:
         for: the ones of the paper's 1 - S(G).
 
         Args:
-            anchor_ids: Integer array `(num_anchors,)` of ids, -1 where an
-                anchor stands for none.
+            anchor_ids: Integer array `(num_anchors,)`, -1 for no object.
 
         Returns:
-            offsets: int64 array `(input_dim + 1,)`.
-            columns: int64 array. Those of row u are
-                `columns[offsets[u]:offsets[u + 1]]`, rising.
+            int64 arrays `offsets` `(input_dim + 1,)` and `columns`: those of
+            row u are `columns[offsets[u]:offsets[u + 1]]`, rising.
         """
         anchor_ids = np.asarray(anchor_ids)
         anchors = np.flatnonzero(anchor_ids != -1)
@@ -248,3 +247,96 @@ def _ranges(starts, lengths):
     """The integers of ranges, one range after the other."""
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+
+
+def count_pairs(tokens, input_dim, window, ignore=()):
+    """Counts how often two different ids are at most `window` places apart."""
+    window = check_positive_int("window", window)
+    ignored = np.zeros(input_dim, bool)
+    ignored[check_ids("ignore", list(ignore), input_dim)] = True
+    stream = _join(tokens, input_dim, window)
+    sums = np.zeros(0, "int64"), np.zeros(0, "int64")
+    waiting = []
+    for start in range(0, len(stream), _TOKENS):
+        part = stream[start : start + _TOKENS + window].astype("int64")
+        part[ignored[part]] = -1
+        keys = []
+        for distance in range(1, window + 1):
+            pairs = part[:-distance][:_TOKENS], part[distance:][:_TOKENS]
+            low, high = np.minimum(*pairs), np.maximum(*pairs)
+            kept = (low >= 0) & (low != high)
+            keys.append(low[kept] * input_dim + high[kept])
+        waiting.append(np.unique(np.concatenate(keys), return_counts=True))
+        most = max(_WAITING, len(sums[0]))
+        if sum(len(keys) for keys, _ in waiting) > most:
+            sums, waiting = _merge_counts([sums, *waiting]), []
+    return _merge_counts([sums, *waiting])
+
+
+def mutual_information(keys, counts, input_dim):
+    """Pointwise mutual information of counted pairs."""
+    first, second = np.divmod(keys, input_dim)
+    of_id = np.bincount(first, counts, input_dim)
+    of_id += np.bincount(second, counts, input_dim)
+    return np.log(counts * of_id.sum() / (of_id[first] * of_id[second]))
+
+
+def among_top(keys, counts, input_dim, top):
+    """Boolean array: pairs that are among the `top` of one of their ids."""
+    first, second = np.divmod(keys, input_dim)
+    # As keys are sorted, the others of an id are in order too: first the
+    # lower ones, then the higher. A stable sort keeps that.
+    ids = np.concatenate([second, first])
+    counts = np.minimum(counts, _MOST)
+    order = np.argsort(ids << 32 | np.tile(_MOST - counts, 2), kind="stable")
+    ids = ids[order]
+    rank = np.arange(len(ids)) - np.searchsorted(ids, ids)
+    kept = np.zeros(len(keys), bool)
+    kept[order[rank < top] % len(keys)] = True
+    return kept
+
+
+def check_ids(name, ids, input_dim):
+    """Returns `ids` as an integer array, or raises if one is unknown."""
+    array = np.asarray(ids)
+    if not array.size and array.ndim == 1:
+        return array.astype("int64")
+    require(
+        array.ndim == 1 and array.dtype.kind in "iu",
+        f"`{name}` must hold sequences of integers.",
+        shape=array.shape,
+        dtype=array.dtype.name,
+    )
+    for extreme in (array.min(), array.max()):
+        rule = f"`{name}` must hold ids from 0 to below {input_dim}."
+        require(0 <= extreme < input_dim, rule, id=int(extreme))
+    return array
+
+
+def _merge_counts(parts):
+    """Sums of the counts of parts, each of sorted keys."""
+    keys = np.concatenate([keys for keys, _ in parts])
+    counts = np.concatenate([counts for _, counts in parts])
+    # Quick for a few runs that are sorted already.
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    if len(keys):
+        counts = np.add.reduceat(counts, starts)
+    return keys[starts], counts
+
+
+def _join(tokens, input_dim, window):
+    """One array of all documents, with -1 between them."""
+    if not isinstance(tokens, np.ndarray):
+        tokens = list(tokens)
+    if len(tokens) and isinstance(tokens[0], numbers.Integral):
+        tokens = np.asarray(tokens)
+    if isinstance(tokens, np.ndarray) and tokens.ndim == 1:
+        return check_ids("tokens", tokens, input_dim)
+    gap = np.full(window, -1, "int32")
+    parts = [gap]
+    for document in tokens:
+        ids = check_ids("tokens", document, input_dim)
+        parts += [ids.astype("int32"), gap]
+    return np.concatenate(parts)

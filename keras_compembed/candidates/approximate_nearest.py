@@ -16,7 +16,7 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.trees.beam_search import own_products
+from keras_compembed.trees.tree_arrays import own_products
 from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.validation import check_positive_int
@@ -35,16 +35,12 @@ ALIGNED = 2.0
 class ApproximateNearest(Selector):
     """Looks for the classes of the highest scores in a few lists.
 
-    Lists hold classes whose vectors and biases are near each other. For each
-    example, the lists are opened whose best scores may be the highest, judged
-    by the mean and the spread of their vectors. All classes in them are
-    scored.
-
-    Lists follow the vectors: all classes are assigned anew in the first step,
-    and then after each `refresh_every` steps of training. Lists are of bounded
-    length; classes for which there is no room go to the next nearest, so that
-    each class is in one list. Once training is over,
-    `keras_compembed.candidates.fit_search` makes them anew for prediction.
+    Lists of bounded length hold classes whose vectors and biases are near each
+    other. For each example, those are opened whose best scores may be the
+    highest, judged by the mean and the spread of their vectors, and all
+    classes in them are scored. All classes are assigned anew after each
+    `refresh_every` steps of training. Once it is over,
+    `keras_compembed.candidates.fit_search` makes lists for prediction.
 
     Example:
 
@@ -54,20 +50,20 @@ class ApproximateNearest(Selector):
     Args:
         num_lists: Optional integer. Defaults to `None`:
             `4 * sqrt(num_classes)`, or fewer, of 8 classes each.
-        num_probes: Optional integer, lists to open for an example. More find
-            more of the best classes, and take longer. Defaults to `None`: 8,
-            or as many as hold 4 times the classes that are wanted.
+        num_probes: Optional integer, lists to open for an example. Defaults to
+            `None`: 8, or as many as hold 4 times the classes wanted.
         refresh_every: Optional integer, steps of training until classes are
             assigned anew. Defaults to `None`: 100, or `num_classes / 500` if
             that is more.
         capacity_factor: Number of at least 1, room of the lists for each
-            class: more is slower and finds more. Defaults to `2.0`.
+            class. Defaults to `2.0`.
         **kwargs: `name` of `keras.layers.Layer`.
 
     References:
-        - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
-          inverted lists
+        - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734)
     """
+
+    _settings = "num_lists", "num_probes", "refresh_every", "capacity_factor"
 
     def __init__(
         self,
@@ -78,13 +74,9 @@ class ApproximateNearest(Selector):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (
-            ("num_lists", num_lists),
-            ("num_probes", num_probes),
-            ("refresh_every", refresh_every),
-        ):
-            if value is not None:
-                check_positive_int(name, value)
+        check_positive_int("num_lists", num_lists, optional=True)
+        check_positive_int("num_probes", num_probes, optional=True)
+        check_positive_int("refresh_every", refresh_every, optional=True)
         check_positive_number("capacity_factor", capacity_factor)
         require(
             capacity_factor >= 1,
@@ -131,7 +123,6 @@ class ApproximateNearest(Selector):
         self.age = self._add_state("age", -1)
         # Root of the mean square of what features hold.
         self.feature_scale = self._add_state("feature_scale", 1.0, "float32")
-        self.built = True
 
     def _before_step(self, scores, features):
         age = own_value(self.age)
@@ -231,15 +222,6 @@ class ApproximateNearest(Selector):
         products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
         there = tf.where(ids >= 0, without_nan(products), float("-inf"))
         return best_of(ids, there, k)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_lists": self.num_lists,
-            "num_probes": self.num_probes,
-            "refresh_every": self.refresh_every,
-            "capacity_factor": self.capacity_factor,
-        }
 
 
 def usual_lists(num_classes):

@@ -11,12 +11,12 @@ from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.trees.beam_search import beam_search
-from keras_compembed.trees.beam_search import find_frontier
 from keras_compembed.trees.class_tree import ClassTree
-from keras_compembed.trees.path_starts import differences_of_biases
-from keras_compembed.trees.path_starts import differences_of_means
+from keras_compembed.trees.class_tree import differences_of_biases
+from keras_compembed.trees.class_tree import differences_of_means
 from keras_compembed.trees.tree_arrays import TreeArrays
+from keras_compembed.trees.tree_arrays import beam_search
+from keras_compembed.trees.tree_arrays import find_frontier
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
@@ -27,16 +27,13 @@ class BeamTree(Selector):
 
     The vector of a class is the sum of vectors along its path from the root
     (equation 9), so that inner nodes have scores of their own, and only what
-    is under the best of them is looked at: Algorithm 2. Both training and
-    prediction then take a time that grows with the depth of the tree.
+    is under the best of them is looked at: Algorithm 2. Training and
+    prediction take a time that grows with the depth of the tree. The top of
+    the tree, up to `max_frontier` entries, is not searched but scored whole.
 
-    The top of the tree is not searched but scored whole, as far down as that
-    is a small product. A tree of up to `max_frontier` classes is not searched.
-
-    **A tree that follows training.** With `refresh_every`, the tree is built
-    again from the vectors of classes, as `ClassTree.from_vectors` does. The
-    vectors and biases of classes stay as they are: only how they are made up
-    of parts changes. That cannot be compiled by XLA.
+    With `refresh_every`, the tree is built again from the vectors of classes,
+    as `ClassTree.from_vectors` does; their vectors and biases stay as they
+    are. That cannot be compiled by XLA.
 
     Example:
 
@@ -47,23 +44,22 @@ class BeamTree(Selector):
         tree: `ClassTree`.
         beam_width: Optional integer, inner nodes that are followed at a
             time, in prediction at least as many as classes are asked for.
-            Defaults to `None`: `num_candidates` of the layer. Time grows with
-            it. In training, a width below `num_candidates` makes steps faster
-            and candidates miss more labels. For prediction,
+            Defaults to `None`: `num_candidates` of the layer. For prediction,
             `keras_compembed.candidates.calibrate_beam` finds what a recall
             takes. May be set later, before the model is compiled.
         max_frontier: Integer. Entries of the tree that are scored for every
             example. Defaults to `1024`.
         refresh_every: Optional integer, steps of training after which the
-            tree is built anew: those of an epoch or a few, say. It needs a
-            tree of the shape that `ClassTree.random` and
-            `ClassTree.from_vectors` have, and a layer with a `kernel` of its
-            own. Defaults to `None`: the tree stays.
+            tree is built anew. It needs a tree of the shape that
+            `ClassTree.random` and `ClassTree.from_vectors` have, and a layer
+            with a `kernel` of its own. Defaults to `None`: the tree stays.
         **kwargs: `name` of `keras.layers.Layer`.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Algorithm 2
     """
+
+    _settings = "beam_width", "max_frontier", "refresh_every"
 
     def __init__(
         self,
@@ -81,8 +77,7 @@ class BeamTree(Selector):
             "`tree` must be a `keras_compembed.trees.ClassTree`.",
             tree=tree,
         )
-        if beam_width is not None:
-            check_positive_int("beam_width", beam_width)
+        check_positive_int("beam_width", beam_width, optional=True)
         self.tree = tree
         self.beam_width = beam_width
         self.max_frontier = check_positive_int("max_frontier", max_frontier)
@@ -115,7 +110,6 @@ class BeamTree(Selector):
         if self.refresh_every is not None:
             # Steps of training since the tree was built.
             self.age = self._add_state("age", 0)
-        self.built = True
 
     def _before_step(self, scores, features):
         if self.refresh_every is not None and self.trainable:
@@ -197,13 +191,8 @@ class BeamTree(Selector):
         return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "tree": keras.saving.serialize_keras_object(self.tree),
-            "beam_width": self.beam_width,
-            "max_frontier": self.max_frontier,
-            "refresh_every": self.refresh_every,
-        }
+        tree = keras.saving.serialize_keras_object(self.tree)
+        return {**super().get_config(), "tree": tree}
 
     @classmethod
     def from_config(cls, config):

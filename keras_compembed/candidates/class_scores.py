@@ -4,18 +4,18 @@ import functools
 
 import tensorflow as tf
 
-from keras_compembed.candidates.candidate_groups import CandidateGroups
-from keras_compembed.candidates.candidate_groups import GroupBlocks
-from keras_compembed.candidates.candidate_groups import ids_of
+from keras_compembed.candidates.selector import CandidateGroups
+from keras_compembed.candidates.selector import GroupBlocks
 from keras_compembed.candidates.selector import best_in_parts
+from keras_compembed.candidates.selector import ids_of
+from keras_compembed.optimizers.device_rows import computed_once
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import own_value
-from keras_compembed.optimizers.read_rows import read_unique_rows
-from keras_compembed.optimizers.read_rows import unique_ids
-from keras_compembed.optimizers.read_rows import without_gradients
-from keras_compembed.optimizers.unique_places import computed_once
-from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.optimizers.device_rows import read_unique_rows
+from keras_compembed.optimizers.device_rows import unique_ids
+from keras_compembed.optimizers.device_rows import unique_places
+from keras_compembed.optimizers.device_rows import without_gradients
 from keras_compembed.trees.tree_arrays import read_above
 from keras_compembed.trees.tree_arrays import sum_above
 from keras_compembed.trees.tree_arrays import sum_down_to

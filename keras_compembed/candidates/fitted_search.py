@@ -1,4 +1,4 @@
-"""A search for a layer of classes that was trained without one."""
+"""Searches fitted to a layer of classes that is trained."""
 
 import math
 
@@ -9,16 +9,107 @@ import tensorflow as tf
 from keras_compembed.candidates.approximate_nearest import ALIGNED
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.candidates.approximate_nearest import usual_lists
-from keras_compembed.candidates.beam_calibration import check_search
+from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.trees.balanced_k_means import split_evenly
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
+_BATCH = 256
 # Numbers that an order of lists, or vectors of classes, hold at a time.
 _ENTRIES = 1 << 22
 # Chance that recall on other features is below what is stated.
 _RISK = 0.05
+
+
+def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
+    """Sets the beam width at which search finds what scoring all would find.
+
+    Recall is the share of the `k` best classes of all that are among the `k`
+    classes that the search returns. Widths are doubled until it is reached.
+    Do this once the model is trained. `head.top_k`, and models and files
+    made from then on, use the width; models that have run keep theirs.
+
+    Example:
+
+    >>> tree = kc.trees.ClassTree.random(1000)
+    >>> head = kc.CANESoftmax(1000, kc.candidates.BeamTree(tree), 2, 2)
+    >>> features = np.random.normal(size=(200, 8)).astype("float32")
+    >>> recalls = calibrate_beam(head, features, verbose=0)
+    >>> recalls[head.selector.beam_width] >= 0.99
+    True
+
+    Args:
+        head: A `CANESoftmax` with a `BeamTree`.
+        features: Finite array `(..., width)` of validation data, e.g.
+            `keras.Model(model.inputs, head.input).predict(x)`.
+        target_recall: Number above 0, at most 1. Defaults to `0.99`.
+        k: Integer, classes that predictions are to return. Defaults to `1`.
+        verbose: `0` or `1`, whether to print recalls.
+
+    Returns:
+        Dict of the recall of each width that was tried.
+    """
+    features = check_search(head, features, target_recall, k)
+    selector = head.selector
+    require(
+        isinstance(selector, BeamTree),
+        "`head` must be a `CANESoftmax` with a `BeamTree`.",
+        head=head,
+    )
+    exact = _in_batches(head.scores.top_k, features, k)
+    recalls = {}
+    width = 1
+    while True:
+        selector.beam_width = width
+        found = _in_batches(
+            lambda rows, k: selector.top_k(head.scores, rows, k), features, k
+        )
+        hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
+        recalls[width] = float(hits.mean())
+        if verbose:
+            print(f"beam width {width}: recall {recalls[width]:.4f}")
+        # As wide as the tree, a beam leaves nothing out.
+        if recalls[width] >= target_recall or width >= head.num_classes:
+            return recalls
+        width *= 2
+
+
+def check_search(head, features, target_recall, k):
+    """Features as rows, of a layer that is built by them."""
+    require(
+        hasattr(head, "selector"), "`head` must be a `CANESoftmax`.", head=head
+    )
+    check_positive_int("k", k, maximum=head.num_classes)
+    check_positive_number("target_recall", target_recall)
+    require(
+        target_recall <= 1,
+        "`target_recall` must be at most 1.",
+        target_recall=target_recall,
+    )
+    features = np.asarray(features, "float32")
+    features = features.reshape(-1, features.shape[-1])
+    if not head.built:
+        head.build(features.shape)
+    width = head.scores.width
+    require(
+        len(features)
+        and features.shape[1] == width
+        and np.isfinite(features).all(),
+        f"`features` must be finite, of shape (..., {width}), as wide as the "
+        "class vectors, and not empty.",
+        shape=features.shape,
+    )
+    return features
+
+
+def _in_batches(top_k, features, k):
+    parts = [
+        top_k(tf.constant(features[start : start + _BATCH]), k)[0].numpy()
+        for start in range(0, len(features), _BATCH)
+    ]
+    return np.concatenate(parts)
 
 
 def fit_search(
@@ -26,24 +117,18 @@ def fit_search(
 ):
     """A layer of the same classes that searches lists of them to predict.
 
-    The fastest ways to train, such as `FrequentClasses` with shared noises,
-    leave nothing to search by: predictions score all classes. This makes a
-    layer with the same class vectors and biases and an `ApproximateNearest`
-    selector. Its lists are made from the vectors and are equally long, and it
-    opens as few of them as find what scoring all classes would find.
+    For layers trained without one, by `FrequentClasses` say, whose
+    predictions score all classes. The layer has the same class vectors and
+    biases and an `ApproximateNearest` selector with lists of equal length.
+    Put it in the place of `head`. If it is trained on, it has no more
+    candidates than a list has classes.
 
     Recall is the share of the `k` best classes of all that are among the `k`
-    classes that the search returns. It is counted on `features`, so give
-    those of validation data. As many lists are opened as make recall on other
-    features of the same kind at least `target_recall` with 95 % confidence.
-    Few features cannot show that: 0.99 takes about 300 of them. With fewer,
-    or for a recall of 1, lists are opened until all of `features` find their
-    best classes. Where vectors are near to no others, scoring all classes may
-    be faster.
-
-    Put the layer in the place of `head`: it is saved, exported and asked for
-    predictions in the same way. If it is trained on, it has no more
-    candidates than a list has classes.
+    classes that the search returns. As few lists are opened as make recall on
+    other features at least `target_recall` with 95 % confidence. 0.99 takes
+    about 300 features; with fewer, or for a recall of 1, lists are opened
+    until all `features` find their best classes. Where vectors are near to no
+    others, scoring all classes may be faster.
 
     Example:
 
@@ -61,9 +146,8 @@ def fit_search(
     Args:
         head: A built `CANESoftmax` with any selector. It stays as it is.
         features, target_recall: Same as in `calibrate_beam`.
-        k: Integer, how many classes predictions are to return. Defaults to
-            `1`. Predictions of more find less of the best classes, and end
-            in ids of -1 where the lists hold fewer.
+        k: Integer, classes that predictions are to return. Defaults to `1`.
+            Predictions of more may end in ids of -1.
         num_lists: Optional integer. Defaults to `None`: see
             `ApproximateNearest`.
         verbose: `0` or `1`, whether to print the lists and the recall.
@@ -73,10 +157,9 @@ def fit_search(
         `kernel`.
 
     References:
-        - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
-          inverted lists
+        - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734)
         - [Hoeffding, 1963](https://doi.org/10.1080/01621459.1963.10500830),
-          equation 2.1, for the confidence
+          equation 2.1
     """
     require(
         getattr(head, "built", True),
@@ -136,7 +219,6 @@ def _with_lists(head, features, num_lists):
 
 
 def _classes_of(head, width):
-    """Vectors and biases of all classes."""
     vectors = np.empty((head.num_classes, width), "float32")
     biases = np.empty(head.num_classes, "float32")
     size = max(1, _ENTRIES // width)

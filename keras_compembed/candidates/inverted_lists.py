@@ -34,7 +34,12 @@ def make_lists(vectors_of, num_classes, lists, first):
         (tf.int32, tf.float32),
     )
     places = deal(choices, costs, num_lists, capacity)
-    return to_lists(places, num_lists, capacity)
+    counts = _counts(places, num_lists)
+    starts = tf.cumsum(counts, exclusive=True)
+    within = tf.range(capacity)
+    index = tf.minimum(starts[:, None] + within, num_classes - 1)
+    ids = tf.gather(tf.argsort(places, stable=True), index)
+    return tf.where(within < counts[:, None], ids, -1)
 
 
 def list_moments(vectors_of, lists):
@@ -63,7 +68,6 @@ def list_moments(vectors_of, lists):
 
 
 def k_means(points, centres, steps):
-    """Some steps of k-means."""
     rows, number = points.shape[0], centres.shape[0]
     spread = np.arange(number, dtype="int64") * rows // number
     spread = tf.constant(spread, "int32")
@@ -92,7 +96,6 @@ def k_means(points, centres, steps):
 
 
 def nearest(points, centres, number):
-    """The nearest centres of points."""
     costs = tf.reduce_sum(centres**2, axis=1)
     costs -= 2 * tf.matmul(points, centres, transpose_b=True)
     # Vectors that are not finite may go anywhere.
@@ -137,16 +140,6 @@ def deal(choices, costs, num_lists, capacity):
     left = places < 0
     turn = tf.cumsum(tf.cast(left, "int32")) - 1
     return tf.where(left, tf.gather(free, tf.maximum(turn, 0)), places)
-
-
-def to_lists(places, num_lists, capacity):
-    """Ids of the classes of each list, by id, padded with -1."""
-    counts = _counts(places, num_lists)
-    starts = tf.cumsum(counts, exclusive=True)
-    within = tf.range(capacity)
-    index = tf.minimum(starts[:, None] + within, places.shape[0] - 1)
-    ids = tf.gather(tf.argsort(places, stable=True), index)
-    return tf.where(within < counts[:, None], ids, -1)
 
 
 def _counts(values, number):

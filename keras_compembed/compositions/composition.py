@@ -1,10 +1,13 @@
-"""Base of the compositions, and sums and look-ups that they share."""
+"""The base of compositions, and those that are linear in the codewords."""
 
 import math
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.packing import decode_codes
+from keras_compembed.codes.packing import sum_codewords
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
@@ -15,15 +18,11 @@ _CHUNK_ELEMENTS = 1 << 22
 class Composition(keras.layers.Layer):
     """Base class of compositions: codewords in, vectors out.
 
-    A composition serves `CodeEmbedding` and the learners of codes alike. They
-    hold the codebooks; the composition holds what it needs besides.
-
     To write one, register a subclass and give it `call`, from codewords
     `(ids, num_codebooks, code_dim)` to vectors `(ids, output_dim)`. Weights
     are made in `build`, as in any Keras layer; `self.num_codebooks`,
     `self.codebook_size`, `self.code_dim` and `self.output_dim` are known by
-    then. Instances are templates: each layer and each learner makes a copy of
-    its own.
+    then. Each layer and each learner makes a copy of an instance.
 
     Example:
 
@@ -59,11 +58,9 @@ class Composition(keras.layers.Layer):
         self.code_dim = self._given_code_dim or output_dim
         if not self.built:
             self.build((None, num_codebooks, self.code_dim))
-            self.built = True
 
     @property
     def codebooks_shape(self):
-        """Shape of the codebooks' weight."""
         return self.num_codebooks, self.codebook_size, self.code_dim
 
     @property
@@ -173,3 +170,145 @@ def sum_picks(codebooks, picks):
     return tf.matmul(
         tf.reshape(picks, (-1, width)), tf.reshape(codebooks, (width, -1))
     )
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class SumComposition(Composition):
+    """The sum of the codewords (Shu & Nakayama, equation 1)."""
+
+    def call(self, codewords):
+        return tf.reduce_sum(codewords, axis=1)
+
+    def compose_codes(self, codebooks, subcodes):
+        return sum_codewords(codebooks, subcodes)
+
+    def compose_picks(self, codebooks, picks):
+        return sum_picks(codebooks, picks)
+
+    def fold(self, codebooks):
+        return codebooks
+
+    def decode(self, codes, codebooks):
+        return decode_codes(codes, codebooks)
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class ConcatComposition(Composition):
+    """Codewords side by side, each a part of the vector."""
+
+    # The code of a product quantizer. Where `output_dim` is no multiple of
+    # `num_codebooks`, the first codewords are one wider than the rest.
+
+    def set_shape(self, num_codebooks, codebook_size, output_dim):
+        require(
+            num_codebooks <= output_dim,
+            "`num_codebooks` must be at most `output_dim` with 'concat'.",
+            num_codebooks=num_codebooks,
+            output_dim=output_dim,
+        )
+        super().set_shape(num_codebooks, codebook_size, output_dim)
+
+    @property
+    def codebooks_shape(self):
+        return self.codebook_size, self.output_dim
+
+    def codewords(self, codebooks):
+        parts = split_columns(codebooks, self.num_codebooks)
+        return tf.transpose(parts, (1, 0, 2))
+
+    def call(self, codewords):
+        return merge_columns(codewords, self.output_dim)
+
+    def sum_counts(self, codebooks, counts):
+        # Part by part: folded codebooks are mostly zeros.
+        return self.compose_picks(codebooks, counts)
+
+    def fold(self, codebooks):
+        own = np.arange(self.num_codebooks)[:, None, None] == part_of_column(
+            self.output_dim, self.num_codebooks
+        )
+        return tf.where(own, codebooks[None], 0.0)
+
+
+def part_of_column(width, num_parts):
+    """Which of so many parts, as even as can be, each column belongs to."""
+    return np.repeat(np.arange(num_parts), _part_widths(width, num_parts))
+
+
+def split_columns(matrix, num_parts):
+    """Parts `(rows, num_parts, width)` of a matrix's columns."""
+    width = matrix.shape[-1]
+    widths = _part_widths(width, num_parts)
+    if width % num_parts == 0:
+        return tf.reshape(matrix, (-1, num_parts, widths[0]))
+    # Zeros are taken from one column more.
+    columns = np.full((num_parts, widths[0]), width)
+    columns[_is_column(widths)] = np.arange(width)
+    return tf.gather(tf.pad(matrix, ((0, 0), (0, 1))), columns, axis=1)
+
+
+def merge_columns(parts, width):
+    """The matrix `(rows, width)` that `split_columns` made parts of."""
+    _, num_parts, part_width = parts.shape
+    matrix = tf.reshape(parts, (-1, num_parts * part_width))
+    if width % num_parts == 0:
+        return matrix
+    columns = np.flatnonzero(_is_column(_part_widths(width, num_parts)))
+    return tf.gather(matrix, columns, axis=1)
+
+
+def _part_widths(width, num_parts):
+    return width // num_parts + (np.arange(num_parts) < width % num_parts)
+
+
+def _is_column(widths):
+    return np.arange(widths[0]) < widths[:, None]
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class LinearComposition(Composition):
+    """The sum of the codewords times a matrix.
+
+    `E(id) = H' sum_m codebooks[m, codes[id, m]]`
+
+    Codebooks times the matrix are codebooks of a plain sum. Exported files
+    hold those, or codewords and matrix where these are smaller.
+
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=8, composition=LinearComposition(16)
+    ... )
+
+    Args:
+        code_dim, **kwargs: Same as for `Composition`.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
+          2.2
+    """
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            shape=(self.code_dim, self.output_dim),
+            initializer=orthogonal,
+            autocast=False,
+            name="kernel",
+        )
+
+    def call(self, codewords):
+        return tf.matmul(tf.reduce_sum(codewords, axis=1), self.kernel)
+
+    def compose_codes(self, codebooks, subcodes):
+        return tf.matmul(sum_codewords(codebooks, subcodes), self.kernel)
+
+    def compose_picks(self, codebooks, picks):
+        return tf.matmul(sum_picks(codebooks, picks), self.kernel)
+
+    def sum_counts(self, codebooks, counts):
+        return self.compose_picks(codebooks, counts)
+
+    def fold(self, codebooks):
+        # Codebooks of a learner are float32, whatever dtype it trains in.
+        kernel = tf.cast(self.kernel, codebooks.dtype)
+        return tf.matmul(codebooks, kernel)

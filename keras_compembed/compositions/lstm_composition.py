@@ -14,8 +14,8 @@ class LSTMComposition(Composition):
     """The sum of what an LSTM gives as it reads the codewords.
 
     `E(id) = H' sum_m h_m`, `h_m` the LSTM's output after codeword m; without
-    `H` where `code_dim` is `output_dim`. Not linear, so it can tell more from
-    as many codewords, at some 20 times the time of a sum.
+    `H` where `code_dim` is `output_dim`. It takes some 20 times the time of a
+    sum.
 
     Example:
 

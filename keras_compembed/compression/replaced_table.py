@@ -15,7 +15,7 @@ from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.exchange.only_readers import pooled_before
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.reverse import Reverse
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.sizes import count_bytes

@@ -1,5 +1,6 @@
 """What several workers learned, kept for when one of them dies."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -24,16 +25,12 @@ class WorkerBackup(keras.callbacks.Callback):
 
     What `keras.callbacks.BackupAndRestore` is to one worker, under
     `tf.distribute.MultiWorkerMirroredStrategy`: one worker writes, and all go
-    on from the same epoch. Where a worker dies, TensorFlow stops the others
-    with an error; start all of them again, with the same program and folder,
-    as `examples/multi_worker/launch.py` does. Files are written beside and
-    then renamed, so that what is half-written is never read. Their names hold
-    a digest: one that is damaged is passed over for the one before it.
+    on from the same epoch. Where a worker dies, TensorFlow stops the others;
+    start all of them again, with the same program and folder, as
+    `examples/multi_worker/launch.py` does.
 
-    Backups are deleted when all workers have come to the end of training. To
-    lose nothing to a worker that dies while the model is then saved, keep them
-    by `delete_checkpoint=False`, and delete the folder after that.
-
+    Backups are deleted when training is over. To lose nothing to a worker that
+    dies while the model is then saved, keep them by `delete_checkpoint=False`.
     To have the result of an undisturbed run, shuffle data by a seed that
     depends on the epoch, or not at all.
 
@@ -49,12 +46,7 @@ class WorkerBackup(keras.callbacks.Callback):
         backup_dir: String or path-like, a folder of its own that all workers
             read, and that the first writes.
         delete_checkpoint: Boolean. Whether to delete backups when training is
-            over, and the folder if nothing else is in it. Defaults to `True`.
-
-    Raises:
-        ValueError: in `fit`, if the model is not built, or a backup is of
-            other weights.
-        OSError: in `fit`, if a worker does not find what another wrote.
+            over. Defaults to `True`.
     """
 
     def __init__(self, backup_dir, delete_checkpoint=True):
@@ -159,16 +151,11 @@ class WorkerBackup(keras.callbacks.Callback):
     def _whole(self, epoch=None):
         """The newest file that is whole, or that of an epoch."""
         for number, path in reversed(self._files()):
-            if epoch in (None, number) and _is_whole(path):
-                return number, path
+            if epoch in (None, number):
+                with contextlib.suppress(OSError):
+                    if _digest(path) == _NAME.fullmatch(path.name)[2]:
+                        return number, path
         return 0, None
-
-
-def _is_whole(path):
-    try:
-        return _digest(path) == _NAME.fullmatch(path.name)[2]
-    except OSError:
-        return False
 
 
 def _digest(path):

@@ -16,7 +16,7 @@ from keras_compembed.export.file_contents import VOCABULARY
 from keras_compembed.export.file_contents import AttachedFile
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.text.vectorization import as_tokenizer
+from keras_compembed.text.word_tokenizer import as_tokenizer
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_text

@@ -9,8 +9,8 @@ from keras_compembed.transforms.l1 import get_l1
 from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.transform import Transform
-from keras_compembed.transforms.transform import get_transform
 from keras_compembed.utils.saving import check_shapes
+from keras_compembed.utils.saving import get_settings
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
@@ -201,7 +201,7 @@ class ANTEmbedding(LookupLayer):
         check_positive_int("num_anchors", num_anchors)
         if max_nonzeros is None:
             max_nonzeros = min(8, num_anchors)
-        transform = get_transform(kwargs.pop("transform", None))
+        transform = get_settings(Transform, kwargs.pop("transform", None))
         if transform.storage == "sparse":
             transform = transform.changed(storage=SparseRows(max_nonzeros))
         kwargs |= {"transform": transform, "l1": l1}

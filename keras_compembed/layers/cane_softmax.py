@@ -7,20 +7,20 @@ import tensorflow as tf
 
 from keras_compembed.candidates.candidates_vs_noises import LABELS
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.candidates.candidates_vs_noises import choose
 from keras_compembed.candidates.candidates_vs_noises import is_of_batch
 from keras_compembed.candidates.class_scores import ClassScores
-from keras_compembed.candidates.default_choice import choose
-from keras_compembed.candidates.frequent_classes import AllClasses
+from keras_compembed.candidates.count_selectors import AllClasses
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.noises import get_noise
-from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.noises.noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import gather_rows
-from keras_compembed.trees.path_starts import differences_of_means
-from keras_compembed.trees.path_starts import log_shares
+from keras_compembed.trees.class_tree import differences_of_means
+from keras_compembed.trees.class_tree import log_shares
 from keras_compembed.utils.saving import load_seed
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import save_seed
@@ -287,7 +287,7 @@ class CANESoftmax(ClassHead):
                 part=part,
             )
         self.selector.build(input_shape)
-        self.noise.build()
+        self.noise.build(input_shape)
         tree = self.selector.tree
         self.kernel = self.nodes = self.bias = self.node_bias = None
         classes, nodes = self._start_of_vectors(tree, width)

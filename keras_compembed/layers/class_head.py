@@ -12,7 +12,7 @@ from keras_compembed.layers.flat_rows import check_dtype
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import flat_labels
 from keras_compembed.layers.flat_rows import unflat
-from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.noises.noise import random_bits
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_of

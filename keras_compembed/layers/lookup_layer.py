@@ -10,7 +10,7 @@ from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.litert.texts_of_ids import unflatten
-from keras_compembed.optimizers.stepped_variable import SteppedVariable
+from keras_compembed.optimizers.running_optimizer import SteppedVariable
 from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.saving import freeze_part
 from keras_compembed.utils.validation import check_boolean

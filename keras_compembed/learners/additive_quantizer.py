@@ -1,33 +1,44 @@
-"""Codes by annealed coordinate search."""
+"""Learners of codes whose codewords add up."""
+
+import hashlib
+import json
+import os
+import warnings
 
 import numpy as np
 
-from keras_compembed.learners.beam_encoding import encode_rows
+from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.kept_codes import KeptCodes
 from keras_compembed.learners.quantizer_run import QuantizerRun
+from keras_compembed.learners.quantizer_run import visit_block
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.refinement import refine_until_stopped
+from keras_compembed.utils.files import replacing
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
+from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
+from keras_compembed.version import __version__
+
+_CHUNK_BYTES = 1 << 24
 
 
 class AdditiveQuantizer(CodeLearner):
     """Learns codes whose codewords add up to the rows of a table.
 
-    Alternates between codes and codebooks: a sweep draws each subcode anew
-    with the others fixed, at a temperature that falls, then least squares
-    fits the codebooks to the codes. At the end sweeps take the best subcode.
-    Tables of 10,000 rows or more start from the codes of a linear encoder
-    trained for a moment, which saves most of the sweeps.
+    Alternates between codes, drawn at a temperature that falls, and least
+    squares for the codebooks. Tables of 10,000 rows or more start from the
+    codes of a linear encoder trained for a moment.
 
-    It needs memory for a few copies of codes and codebooks, and of a bounded
-    part of the table. It runs on one core, or within
-    `joblib.parallel_config` on several, or on several machines: for tables
-    of 100,000 rows or more, with the same result.
+    It runs on one core; tables of 100,000 rows or more, within
+    `joblib.parallel_config`, on several, with the same result.
 
     Ctrl-C stops `train` early: codes are improved once more, and the best
     found so far are kept. A second Ctrl-C leaves out the improvement.
@@ -47,30 +58,26 @@ class AdditiveQuantizer(CodeLearner):
         num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
-        effort: Positive number. How long to search, for a lower loss: time
-            is about proportional to it. Defaults to `1.0`.
+        effort: Positive number. How long to search. Defaults to `1.0`.
         seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`.
-        cache: Optional string or path-like, a folder. Finished codes are kept
-            there, in a file named by a hash of table and settings, and
-            `train` reads them instead of learning the same again. Nothing is
-            kept without a seed, nor after Ctrl-C. Defaults to `None`.
+        cache: Optional string or path-like, a folder where finished codes are
+            kept by a hash of table and settings, and read instead of learned
+            again. It takes a seed. Defaults to `None`.
 
     Attributes:
         codes: Unsigned integers `(rows, num_codebooks)`, None before `train`.
         codebooks: float32 `(num_codebooks, codebook_size, columns)`, or None.
-        history: Dict of lists. `"loss"` is the mean squared distance of a row
-            (of the rows in recent batches, while the encoder is trained), and
-            last that of the codes and codebooks kept, the best of the run;
-            `"seconds"` is the time since the start.
+        history: Dict of lists. `"loss"` is the mean squared distance of a
+            row, last that of what is kept; `"seconds"` the time since the
+            start.
 
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector
           Compression, CVPR 2014
         - Martinez et al., LSQ++: Lower Running Time and Higher Recall in
           Multi-Codebook Quantization, ECCV 2018 (annealing)
-        - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432) (gradients
-          straight through the choice of codes)
+        - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432) (the encoder)
     """
 
     def __init__(
@@ -94,27 +101,181 @@ class AdditiveQuantizer(CodeLearner):
     def train(self, table, sample_weight=None):
         table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
-        settings = {
-            "num_codebooks": self.num_codebooks,
-            "codebook_size": self.codebook_size,
-            "effort": self.effort,
-            "seed": self.seed,
-        }
-        folder = None if self.seed is None else self.cache
-        kept = KeptCodes(folder, settings, table, weight)
-        found, run = kept.load(), None
-        if found is None:
-            run = QuantizerRun(self, table, weight)
-            with one_thread():
-                found = run.run()
+        path = found = None
+        if self.cache is not None and self.seed is not None:
+            names = "num_codebooks", "codebook_size", "effort", "seed"
+            settings = {name: getattr(self, name) for name in names}
+            path = _kept_path(self.cache, settings, table, weight)
+            found = _load(path)
+        if found is not None:
+            self._keep(**found)
+            return self
+        run = QuantizerRun(self, table, weight)
+        with one_thread():
+            found = run.run()
         self._keep(**found)
-        if run is not None and run.is_whole:
-            kept.save(**found)
+        if path is not None and run.is_whole:
+            _save(path, **found)
         return self
 
     def encode(self, table):
         table = self._check_new_rows(table)
         with one_thread():
-            return encode_rows(
+            return search.encode_rows(
                 table, self.codebooks, np.random.default_rng(self.seed)
             )
+
+
+def _kept_path(folder, settings, *arrays):
+    """Path of a file named by a hash of what codes depend on."""
+    os.makedirs(folder, exist_ok=True)
+    found = hashlib.blake2b(digest_size=16)
+    found.update(json.dumps([__version__, settings]).encode())
+    for array in arrays:
+        if array is None:
+            continue
+        found.update(f"{array.shape} {array.dtype.str}".encode())
+        rows = max(1, _CHUNK_BYTES // max(1, np.asarray(array[:1]).nbytes))
+        for start in range(0, len(array), rows):
+            part = np.ascontiguousarray(array[start : start + rows])
+            found.update(part.view("uint8").reshape(-1).data)
+    return os.path.join(folder, f"codes-{found.hexdigest()}.npz")
+
+
+def _load(path):
+    """Dict of codes, codebooks and history, or None."""
+    if not os.path.exists(path):
+        return None
+    try:
+        # Opened here: NumPy leaves files open that are damaged.
+        with open(path, "rb") as opened, np.load(opened) as file:
+            history = {x: file[x].tolist() for x in ("loss", "seconds")}
+            found = {x: file[x] for x in ("codes", "codebooks")}
+            return {**found, "history": history}
+    # Of damaged files.
+    except Exception as error:
+        _warn(path, "read", error)
+        return None
+
+
+def _save(path, codes, codebooks, history):
+    try:
+        with replacing(path, overwrite=True) as beside:
+            np.savez(beside, codes=codes, codebooks=codebooks, **history)
+    except OSError as error:
+        _warn(path, "written", error)
+
+
+def _warn(path, verb, error):
+    line = f"The codes in {path!r} cannot be {verb}: {error}"
+    warnings.warn(line, stacklevel=4)
+
+
+class FactorQuantizer(CodeLearner):
+    """Learns codes of a factor of a table, for composition `"linear"`."""
+
+    def __init__(
+        self,
+        num_codebooks=32,
+        codebook_size=16,
+        rank=16,
+        effort=1.0,
+        seed=None,
+        verbose=1,
+    ):
+        self._quantizer = AdditiveQuantizer(
+            num_codebooks,
+            codebook_size,
+            effort=effort,
+            seed=seed,
+            verbose=verbose,
+        )
+        self.num_codebooks = self._quantizer.num_codebooks
+        self.codebook_size = self._quantizer.codebook_size
+        self.rank = check_positive_int("rank", rank)
+        self.composition = LinearComposition(self.rank)
+        self.history = {"loss": [], "seconds": [], "refined_loss": []}
+
+    def train(self, table, sample_weight=None):
+        table = check_fitted_table(table, shards=True)
+        width = table.shape[1]
+        require(
+            self.rank <= width,
+            "`rank` must be at most the number of columns.",
+            columns=width,
+            rank=self.rank,
+        )
+        weight = check_sample_weight(sample_weight, len(table))
+        # The principal axes of rows as they are, the largest first.
+        axes = np.linalg.eigh(search.second_moments(table, 0, weight))[1].T[
+            ::-1
+        ]
+        kernel = axes[: self.rank].astype("float32")
+        narrow = np.empty((len(table), self.rank), "float32")
+        for start, rows in float_chunks(table):
+            narrow[start : start + len(rows)] = rows @ kernel.T
+        quantizer = self._quantizer.train(narrow, sample_weight=weight)
+        composition = LinearComposition(self.rank)
+        composition.set_shape(self.num_codebooks, self.codebook_size, width)
+        composition.kernel.assign(kernel)
+        codes, codebooks, weights, losses = refine_until_stopped(
+            table, quantizer.codes, composition, quantizer.codebooks, weight
+        )
+        composition.set_weights(weights)
+        self._keep(
+            codes=codes,
+            codebooks=codebooks,
+            composition=composition,
+            history={**quantizer.history, "refined_loss": losses},
+        )
+        return self
+
+    def encode(self, table):
+        table = self._check_new_rows(table)
+        return nearest_composed(table, self.composition, self.codebooks)
+
+
+class RandomCodeLearner(CodeLearner):
+    """Gives each row a random code, and fits codebooks to the codes.
+
+    The baseline of Chen, Min & Sun (Table 1), for codewords that are summed.
+
+    Args:
+        num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
+        seed: Optional integer. Makes codes repeatable.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
+    """
+
+    def __init__(self, num_codebooks=32, codebook_size=16, seed=None):
+        self.num_codebooks, self.codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        self.seed = check_seed(seed)
+        self.history = {"loss": []}
+        self._rng = np.random.default_rng(seed)
+
+    def train(self, table, sample_weight=None):
+        table = check_fitted_table(table, shards=True)
+        weight = check_sample_weight(sample_weight, len(table))
+        codes = self._draw(len(table))
+        shape = self.num_codebooks, self.codebook_size, table.shape[1]
+        codebooks = np.zeros(shape, "float32")
+        offset = search.mean_row(table, weight)
+        rows = table, codes, weight
+        _, _, sums = visit_block(*rows, codebooks, offset, None, True)
+        codebooks = search.least_squares_step(codes, codebooks, sums, weight)
+        codebooks[0] += offset
+        loss, _, _ = visit_block(*rows, codebooks, np.float32(0), None, False)
+        history = {"loss": [loss / len(table)]}
+        self._keep(codes=codes, codebooks=codebooks, history=history)
+        return self
+
+    def encode(self, table):
+        return self._draw(len(self._check_new_rows(table)))
+
+    def _draw(self, num_rows):
+        return search.random_codes(
+            num_rows, self.num_codebooks, self.codebook_size, self._rng
+        )

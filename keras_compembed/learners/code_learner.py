@@ -1,11 +1,36 @@
-"""Base class of learners of codes, and checks that they share."""
+"""Base classes of learners of codes."""
 
 import abc
+import functools
+import random
 
-from keras_compembed.codes.codeword_sums import decode_codes
+import keras
+import numpy as np
+import tensorflow as tf
+
 from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import code_dtype
+from keras_compembed.codes.packing import decode_codes
+from keras_compembed.compositions.registry import check_composition
+from keras_compembed.compositions.registry import get_composition
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.refinement import refine_until_stopped
+from keras_compembed.learners.training import AsMatrix
+from keras_compembed.learners.training import KeepBest
+from keras_compembed.learners.training import SquaredDistance
+from keras_compembed.learners.training import drawn_places
+from keras_compembed.learners.training import finish
+from keras_compembed.learners.training import seeded_defaults
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
+
+_CHUNK_LOGITS = 1 << 21
 
 
 class CodeLearner(abc.ABC):
@@ -74,3 +99,281 @@ class CodeLearner(abc.ABC):
             "The learner has no codebooks yet: call `train` first.",
             codebooks=None,
         )
+
+
+class GradientCodeLearner(keras.Model, CodeLearner):
+    """Base class of learners that train codes end to end."""
+
+    def __init__(
+        self,
+        num_codebooks,
+        codebook_size,
+        composition,
+        training,
+        refine,
+        seed,
+        verbose,
+        **kwargs,
+    ):
+        num_codebooks, codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        composition = check_composition(composition)
+        require(
+            not refine or can_refine(composition),
+            "`refine` must be False with a composition other than 'sum', "
+            "'concat' and 'linear'.",
+            refine=refine,
+        )
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+        # A partial: attributes of a model that are layers become parts of it.
+        self._make_composition = functools.partial(
+            get_composition,
+            self.learned_composition(composition),
+            num_codebooks,
+            codebook_size,
+        )
+        self._composition = None
+        self.training = training
+        self.refine = check_choice("refine", refine, (None, True, False))
+        self.seed = check_seed(seed)
+        self.verbose = check_choice("verbose", verbose, ("auto", 0, 1, 2))
+        self._codes = None
+        # What a first `train` has not finished.
+        self._begins = self._compiles = False
+        self._fit_history = None
+        if seed is None:
+            seed = random.getrandbits(31)
+        self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
+        self._distance = SquaredDistance(name="squared_distance")
+
+    def learned_composition(self, composition):
+        """What is learned for the composition asked for."""
+        return composition
+
+    def inputs_of(self, places, rows):
+        """What `logits` takes of the table's rows at these places."""
+        return rows
+
+    def current_codebooks(self):
+        """Tensor of the codebooks, of the composition's `codebooks_shape`."""
+        return tf.convert_to_tensor(self.codewords.value)
+
+    def assign_codebooks(self, codebooks):
+        """Sets what `current_codebooks` gives."""
+        self.codewords.assign(codebooks)
+
+    def begin(self, table, sample_weight):
+        """Called by the first `train`, when all weights are made."""
+
+    def resume(self, table):
+        """Called by further `train`s, before anything is trained."""
+
+    def make_optimizer(self):
+        """The optimizer that `train` compiles with."""
+        return keras.optimizers.Adam(self.training.learning_rate)
+
+    def codebooks_initializer(self):
+        """Initializer of codebooks as a matrix, a codeword per row."""
+        return self.seeded(keras.initializers.GlorotUniform, 3)
+
+    def seeded(self, initializer, place, **kwargs):
+        """An initializer with the seed at this place."""
+        return initializer(**kwargs, seed=int(self._seeds[place]))
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        require(
+            self._composition is None,
+            "The learner was interrupted while its weights were made: make a "
+            "new one.",
+            built=False,
+        )
+        num_rows, width = input_shape
+        with seeded_defaults(int(self._seeds[6])):
+            self._composition = self._make_composition(
+                width, dtype=self.variable_dtype
+            )
+        shape = self._composition.codebooks_shape
+        self.build_logits(num_rows, width)
+        self.codewords = self.add_weight(
+            shape=shape,
+            initializer=AsMatrix(self.codebooks_initializer()),
+            autocast=False,
+            name="codewords",
+        )
+
+    def call(self, inputs, training=False):
+        logits = self.logits(inputs)
+        codebooks = self.current_codebooks()
+        if training:
+            picks = tf.cast(self.picks(logits), codebooks.dtype)
+            return self.composition.compose_picks(codebooks, picks)
+        codes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        return self.composition.compose_codes(codebooks, codes)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0], self._composition.output_dim
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        return self._distance(x if y is None else y, y_pred, sample_weight)
+
+    def fit(self, *args, **kwargs):
+        # Codes belong to the weights that they were found with.
+        self._codes = None
+        super().fit(*args, **kwargs)
+        return self._fit_history
+
+    @property
+    def history(self):
+        """`"loss"` and `"val_loss"` of validations, `"refined_loss"`."""
+        return {} if self._fit_history is None else self._fit_history.history
+
+    @history.setter
+    def history(self, callback):
+        # `fit` sets it to its `keras.callbacks.History`.
+        self._fit_history = callback
+
+    @property
+    def composition(self):
+        """The learner's `Composition`, or what it is to be made from."""
+        if self._composition is None:
+            return self._make_composition.args[0]
+        return self._composition
+
+    @property
+    def codes(self):
+        """Codes of the table of `train`; None before it and after `fit`."""
+        return self._codes
+
+    @property
+    def codebooks(self):
+        """float32 array of the composition's `codebooks_shape`, or None."""
+        if not self.built:
+            return None
+        return self.current_codebooks().numpy().astype("float32")
+
+    def train(self, table, sample_weight=None, callbacks=None):
+        """Learns codebooks for `table`, and its codes.
+
+        Rows of each batch are drawn at random with replacement. The weights
+        of the lowest validation loss are kept; training again goes on from
+        there. Ctrl-C stops early with the best so far.
+
+        Args:
+            table: Array `(rows, columns)`, as wide as in an earlier `train`.
+            sample_weight: Optional array `(rows,)`. Rows are drawn in
+                proportion to it, for training and for validation.
+            callbacks: Optional list of Keras callbacks for `fit`. An epoch is
+                one validation interval.
+        """
+        width = self.composition.output_dim if self.built else None
+        table = check_fitted_table(table, width, shards=True)
+        weight = check_sample_weight(sample_weight, len(table))
+        training = self.training
+        steps = min(training.validation_interval, training.iterations)
+        with self.distribute_strategy.scope():
+            if self.built:
+                self.resume(table)
+            else:
+                self._begins = True
+                self.build(table.shape)
+            if self._begins:
+                self.begin(table, weight)
+                self._begins = False
+            if self._compiles or not self.compiled:
+                self._compiles = True
+                self.compile(self.make_optimizer())
+                self._compiles = False
+            if not self.optimizer.built:
+                self.optimizer.build(self.trainable_variables)
+        batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
+        best = KeepBest()
+        batches = tf.data.Dataset.from_generator(
+            lambda: self._batches(table, weight, training.batch_size, 5),
+            output_signature=tuple(
+                tf.TensorSpec((training.batch_size, *part.shape[1:]), kind)
+                for part, kind in (
+                    (batch, "int64" if batch.ndim == 1 else "float32"),
+                    (table, "float32"),
+                )
+            ),
+        )
+        self.history = None
+        try:
+            self.fit(
+                batches.prefetch(tf.data.AUTOTUNE),
+                epochs=-(-training.iterations // steps),
+                steps_per_epoch=steps,
+                validation_data=next(
+                    self._batches(table, weight, training.validation_rows, 4)
+                ),
+                validation_batch_size=training.batch_size,
+                callbacks=[best, *(callbacks or ())],
+                shuffle=False,
+                verbose=self.verbose,
+            )
+        except KeyboardInterrupt:
+            print("\nInterrupted: the best weights so far are kept.")
+        finish(best.restore)
+        codes = finish(lambda: self._argmax_codes(table))
+        if self._refines:
+            refined = refine_until_stopped(
+                table, codes, self.composition, self.codebooks, weight
+            )
+            finish(lambda: self._take(*refined))
+        else:
+            self._codes = codes
+        return self
+
+    def _take(self, codes, codebooks, weights, losses):
+        self.composition.set_weights(weights)
+        self.assign_codebooks(codebooks)
+        self.history["refined_loss"] = losses
+        self._codes = codes
+
+    def encode(self, table):
+        table = self._check_new_rows(table)
+        codes = self._argmax_codes(table)
+        if self._refines:
+            codes = nearest_composed(
+                table, self.composition, self.codebooks, codes
+            )
+        return codes
+
+    @property
+    def _refines(self):
+        if self.refine is None:
+            return can_refine(self.composition)
+        return self.refine
+
+    def _batches(self, table, weight, batch_size, seed):
+        """Yields `(inputs, rows)` of rows drawn at random."""
+        drawn = drawn_places(len(table), weight, batch_size, self._seeds[seed])
+        for places in drawn:
+            rows = np.asarray(table[places], dtype="float32")
+            # TensorFlow takes each array as its own to write over.
+            yield self.inputs_of(places, rows), rows.copy()
+
+    def _argmax_codes(self, table):
+        shape = self.num_codebooks, self.codebook_size
+        codes = np.empty((len(table), shape[0]), code_dtype(shape[1]))
+        rows = max(1, _CHUNK_LOGITS // (shape[0] * shape[1]))
+        for start, chunk in float_chunks(table, rows):
+            places = np.arange(start, start + len(chunk))
+            logits = self.logits(self.inputs_of(places, chunk))
+            codes[places] = tf.argmax(logits, axis=-1).numpy()
+        return codes
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        names = "num_codebooks", "codebook_size", "composition", "training"
+        names = *names, "refine", "seed", "verbose"
+        settings = {name: serialize(getattr(self, name)) for name in names}
+        return {**super().get_config(), **settings}

@@ -1,4 +1,4 @@
-"""Sweeps over subcodes and least squares of codebooks."""
+"""Codes by coordinate search: sweeps, beams, least squares."""
 
 import itertools
 
@@ -24,6 +24,10 @@ _RIDGE = 0.01
 _CHUNKS = 32
 # Rows of a block for each codeword: sums by codeword are made for each block.
 _ROWS_PER_CODEWORD = 4
+# Of codes of new rows: candidates, sweeps after them, and scores at a time.
+_BEAM = 16
+_SWEEPS = 4
+_BEAM_SCORES = 1 << 22
 
 
 class GumbelBank:
@@ -99,20 +103,17 @@ class Sweep:
                 if place + 1 < len(group):
                     rest = products[block, block.stop :]
                     scores[:, block.stop :] += rest[new] - rest[old]
+            codes[:, group] = new_codes
             if products is None:
                 residual -= codewords[new_codes[:, 0]]
-            else:
-                self._update(residual, codewords, old_codes, new_codes)
-            codes[:, group] = new_codes
-
-    def _update(self, residual, codewords, old_codes, new_codes):
-        """Moves residuals from old to new codes, as a one-hot product."""
-        first = np.arange(old_codes.shape[1]) * self.codebook_size
-        rows = np.arange(len(residual))[:, None]
-        change = np.zeros((len(residual), len(codewords)), "float32")
-        change[rows, old_codes + first] = 1
-        change[rows, new_codes + first] -= 1
-        residual += change @ codewords
+                continue
+            # From old to new codes, as a one-hot product.
+            first = np.arange(len(group)) * self.codebook_size
+            rows = np.arange(len(residual))[:, None]
+            change = np.zeros((len(residual), len(codewords)), "float32")
+            change[rows, old_codes + first] = 1
+            change[rows, new_codes + first] -= 1
+            residual += change @ codewords
 
 
 def one_hot(codes, codebook_size):
@@ -232,11 +233,6 @@ def mean_row(table, sample_weight=None):
     return (total / len(table)).astype("float32")
 
 
-def covariance(table, offset):
-    """Mean of the outer products of rows less `offset`."""
-    return second_moments(table, offset) / len(table)
-
-
 def second_moments(table, offset, sample_weight=None):
     """Sum of the outer products of rows less `offset`, times their weight."""
     products = np.zeros((table.shape[1],) * 2)
@@ -267,7 +263,6 @@ def level_of_variances(variances, bits):
 
 
 def random_codes(num_rows, num_codebooks, codebook_size, rng):
-    """Codes drawn uniformly."""
     return rng.integers(
         codebook_size,
         size=(num_rows, num_codebooks),
@@ -296,3 +291,74 @@ def in_order(function, arguments):
         return itertools.starmap(function, arguments)
     task = joblib.delayed(function)
     return parallel(itertools.starmap(task, arguments))
+
+
+def encode_rows(table, codebooks, rng):
+    """Codes by beam search, each subcode then chosen anew a few times."""
+    num_codebooks, codebook_size, _ = codebooks.shape
+    codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
+    blocks = row_blocks(len(table), num_codebooks, codebook_size)
+    seed = int(rng.integers(1 << 62))
+    found = in_order(
+        _encode_block, ((table[part], codebooks, seed) for part in blocks)
+    )
+    for part, of_block in zip(blocks, found, strict=True):
+        codes[part] = of_block
+    return codes
+
+
+def _encode_block(table, codebooks, seed):
+    num_codebooks, codebook_size, width = codebooks.shape
+    beam, rng = _Beam(codebooks), np.random.default_rng(seed)
+    sweeps = [Sweep(codebooks, rng) for _ in range(_SWEEPS)]
+    codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
+    few = max(1, _BEAM_SCORES // (_BEAM * max(codebook_size, width)))
+    offset = np.float32(0)
+    for part, rows in centred_chunks(table, offset, codebook_size):
+        found = [
+            beam.search(rows[start : start + few])
+            for start in range(0, len(rows), few)
+        ]
+        codes[part] = np.concatenate(found)
+        residual = rows
+        subtract_codewords(residual, codes[part], codebooks)
+        for sweep in sweeps:
+            sweep.run(residual, codes[part], 0.0, None, None)
+    return codes
+
+
+class _Beam:
+    """Beam search over codebooks, the most varied first."""
+
+    def __init__(self, codebooks):
+        means = codebooks.mean(axis=1, keepdims=True)
+        self._offset = means.sum(axis=(0, 1))
+        self._codebooks = codebooks - means
+        self._squares = np.einsum(
+            "mkd,mkd->mk", self._codebooks, self._codebooks
+        )
+        self._order = np.argsort(-self._squares.sum(axis=1), kind="stable")
+
+    def search(self, rows):
+        """Codes `(rows, num_codebooks)` of the best of `_BEAM` candidates."""
+        count, width = rows.shape
+        residuals = (rows - self._offset)[:, None]
+        codes = np.zeros((count, 1, len(self._order)), "intp")
+        distances = np.zeros((count, 1), "float32")
+        each = np.arange(count)[:, None]
+        for m in self._order:
+            codebook = self._codebooks[m]
+            scores = residuals.reshape(-1, width) @ codebook.T
+            scores *= -2
+            scores += self._squares[m]
+            scores = scores.reshape(count, -1, len(codebook))
+            scores += distances[..., None]
+            scores = scores.reshape(count, -1)
+            kept = min(_BEAM, scores.shape[1])
+            best = np.argpartition(scores, kept - 1, axis=1)[:, :kept]
+            distances = np.take_along_axis(scores, best, axis=1)
+            source, subcodes = np.divmod(best, len(codebook))
+            residuals = residuals[each, source] - codebook[subcodes]
+            codes = codes[each, source]
+            codes[..., m] = subcodes
+        return codes[np.arange(count), distances.argmin(axis=1)]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
+from keras_compembed.learners.code_learner import GradientCodeLearner
 from keras_compembed.learners.training import get_training
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
@@ -32,24 +32,11 @@ class GumbelCodeLearner(GradientCodeLearner):
     - `E(x) = sum_m A_m' d_m` (equation 4)
 
     The loss is the mean over rows of the squared distance between `x` and
-    `E(x)` (equation 2). Outside training, `d_m` is the one-hot vector of the
-    largest `alpha_m`, without noise, so `val_loss` and `evaluate` tell the
-    loss of the codes themselves.
+    `E(x)` (equation 2); outside training that of the codes themselves.
 
     The paper's settings suit numbers of size 0.1 to 1: scale others.
     `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
-    `refine=True` closes most of the gap. The learner is a `keras.Model` as
-    well, see `KDCodeLearner`.
-
-    Example:
-
-    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> learner = GumbelCodeLearner(
-    ...     num_codebooks=8, codebook_size=16,
-    ...     training=kc.learners.Training(iterations=20), seed=0, verbose=0
-    ... )
-    >>> learner.train(table).codes.shape
-    (1000, 8)
+    `refine=True` closes most of the gap. See also `KDCodeLearner`.
 
     Args:
         num_codebooks, codebook_size, seed, verbose, **kwargs: Same as for
@@ -88,9 +75,7 @@ class GumbelCodeLearner(GradientCodeLearner):
             num_codebooks,
             codebook_size,
             composition=composition,
-            training=get_training(training).with_defaults(
-                200_000, lambda iterations: 1e-4
-            ),
+            training=get_training(training, 200_000, lambda steps: 1e-4),
             refine=refine,
             seed=seed,
             verbose=verbose,

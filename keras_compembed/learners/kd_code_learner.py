@@ -1,14 +1,16 @@
 """Codes by gradients straight through a tempering softmax."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.learners.coordinate_search import covariance
+from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.learners.code_learner import GradientCodeLearner
 from keras_compembed.learners.coordinate_search import mean_row
-from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
+from keras_compembed.learners.coordinate_search import second_moments
 from keras_compembed.learners.query_codes import pick_best
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import codeword_of_row
@@ -17,8 +19,7 @@ from keras_compembed.learners.training import TemperatureSchedule
 from keras_compembed.learners.training import check_rate
 from keras_compembed.learners.training import get_training
 from keras_compembed.learners.training import scale_gradient
-from keras_compembed.learners.training import serialize_rate
-from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
@@ -31,12 +32,7 @@ class KDCodeLearner(GradientCodeLearner):
     The largest logit of each codebook picks the codeword, and a composition
     makes the row of them. Backward, the gradient is that of a softmax at a
     temperature that falls with the steps (Algorithm 1 of Chen, Min & Sun).
-
-    Logits come from a linear encoder of the row, which learns in a few
-    thousand steps and can encode new rows, or are free numbers of each row,
-    as published. All is trained in units of the table's scale. `train` ends
-    with sweeps over codes and least squares where the composition allows it;
-    `refine=False` is the published procedure.
+    The published procedure is `logits="free", refine=False`.
 
     The learner is a `keras.Model` as well: `compile` it first for another
     optimizer, build it inside `strategy.scope()` to train on several devices,
@@ -57,19 +53,19 @@ class KDCodeLearner(GradientCodeLearner):
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
             `Composition`. Defaults to `"linear"`.
         logits: `"encoder"` or `"free"`. Whether logits are a linear function
-            of the row, or numbers of each row. Defaults to `"encoder"`.
+            of the row, so that new rows have codes, or numbers of each row.
+            Defaults to `"encoder"`.
         temperature: Optional positive number or `LearningRateSchedule`, which
             is given the optimizer's step. Defaults to `None`:
             `TemperatureSchedule()`.
-        estimator: `"straight_through"` or `"soft"`. With `"soft"`, softmax
-            weights mix codewords in training. Defaults to
-            `"straight_through"`.
+        estimator: `"straight_through"`, or `"soft"`: softmax weights mix
+            codewords in training. Defaults to `"straight_through"`.
         training: Optional `Training`. Its own defaults here are 10,000
             iterations, and a learning rate from 1e-2 to 1e-4 by half a cosine
             over them, then 1e-4.
-        refine: Optional boolean. Whether `train` ends with sweeps over codes
-            and fits of the codebooks, and `encode` with sweeps. Defaults to
-            `None`: yes for `"sum"`, `"linear"` and `"concat"`.
+        refine: Optional boolean. Whether `train` and `encode` end with sweeps
+            over codes, as `AdditiveQuantizer` has them. Defaults to `None`:
+            yes for `"sum"`, `"linear"` and `"concat"`.
         seed: Optional integer. Makes a run repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
         **kwargs: `name` and `dtype`, by default `"float32"`, of `keras.Model`.
@@ -80,10 +76,6 @@ class KDCodeLearner(GradientCodeLearner):
 
     Output shape:
         `(batch_size, columns)`: each row's reconstruction.
-
-    Raises:
-        ValueError: if `refine` is true for another composition, or an
-            argument is out of range.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
@@ -109,8 +101,12 @@ class KDCodeLearner(GradientCodeLearner):
             num_codebooks,
             codebook_size,
             composition=composition,
-            training=get_training(training).with_defaults(
-                10_000, _falling_rate
+            training=get_training(
+                training,
+                10_000,
+                lambda steps: keras.optimizers.schedules.CosineDecay(
+                    1e-2, steps, alpha=1e-2
+                ),
             ),
             refine=refine,
             seed=seed,
@@ -147,8 +143,11 @@ class KDCodeLearner(GradientCodeLearner):
 
     def build_logits(self, num_rows, width):
         size = self.num_codebooks * self.codebook_size
-        self.offset = self._constant("offset", (width,), "zeros")
-        self.scale = self._constant("scale", (), "ones")
+        fixed = functools.partial(
+            self.add_weight, trainable=False, autocast=False
+        )
+        self.offset = fixed((width,), "zeros", name="offset")
+        self.scale = fixed((), "ones", name="scale")
         if self.logits_from == "encoder":
             shape, name = (width, size), "kernel"
             initializer = self.seeded(keras.initializers.GlorotUniform, 1)
@@ -164,37 +163,25 @@ class KDCodeLearner(GradientCodeLearner):
             shape=shape, initializer=initializer, name=name
         )
 
-    def _constant(self, name, shape, initializer):
-        return self.add_weight(
-            shape=shape,
-            initializer=initializer,
-            trainable=False,
-            autocast=False,
-            name=name,
-        )
-
     def begin(self, table, sample_weight):
         offset = mean_row(table, sample_weight)
-        moments = covariance(table, offset)
+        moments = second_moments(table, offset) / len(table)
         scale = np.sqrt(np.diag(moments).mean()) or 1.0
         self.offset.assign(offset)
         self.scale.assign(scale)
         composition = self.composition
         if isinstance(composition, LinearComposition):
-            composition.kernel.assign(self._first_kernel(moments))
+            # The table's principal axes: a random matrix takes long to unlearn.
+            kernel = composition.kernel.numpy().astype("float32")
+            axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
+            kernel[: len(axes)] = axes
+            composition.kernel.assign(kernel)
         if isinstance(composition, ScaledComposition):
             composition.offset.assign(offset / scale)
             composition.scale.assign(scale)
         else:
             codeword = codeword_of_row(offset, composition) / scale
             self.codewords.assign(self.codewords + codeword)
-
-    def _first_kernel(self, moments):
-        """The table's principal axes: a random matrix takes long to unlearn."""
-        kernel = self.composition.kernel.numpy().astype("float32")
-        axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
-        kernel[: len(axes)] = axes
-        return kernel
 
     def make_optimizer(self):
         optimizer = super().make_optimizer()
@@ -248,7 +235,6 @@ class KDCodeLearner(GradientCodeLearner):
         return pick_best(logits, temperature)
 
     def current_temperature(self):
-        """The temperature at the optimizer's step."""
         if not callable(self.temperature):
             return self.temperature
         step = 0
@@ -280,10 +266,8 @@ class KDCodeLearner(GradientCodeLearner):
         return {
             **super().get_config(),
             "logits": self.logits_from,
-            "temperature": serialize_rate(self.temperature),
+            "temperature": keras.saving.serialize_keras_object(
+                self.temperature
+            ),
             "estimator": self.estimator,
         }
-
-
-def _falling_rate(iterations):
-    return keras.optimizers.schedules.CosineDecay(1e-2, iterations, alpha=1e-2)

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
-from keras_compembed.learners.straight_through import StraightThroughEncoder
 
 # Sweeps at an effort of 1, and the temperatures between which they anneal, in
 # units of twice the water level.
@@ -19,6 +18,10 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Codebook entries up to which an encoder's training fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
+# Of the encoder's Adam.
+_FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
+_DECAYS = 0.9, 0.999
+_EPSILON = 1e-7
 
 
 class QuantizerRun:
@@ -44,7 +47,8 @@ class QuantizerRun:
         """Dict of the codes and codebooks of the lowest loss, and history."""
         self.offset = search.mean_row(self.table, self.weight)
         num_codebooks, codebook_size, _ = self.shape
-        covariance = search.covariance(self.table, self.offset)
+        covariance = search.second_moments(self.table, self.offset)
+        covariance /= len(self.table)
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
         )
@@ -73,7 +77,11 @@ class QuantizerRun:
         # Beyond 256 codewords, sweeps and batches get dear, and are fewer.
         effort = self.learner.effort * min(1, 16 / np.sqrt(self.shape[1]))
         hot, rounds, iterations = _HOT, 0, _ITERATIONS
-        if self._starts_warm(scale):
+        if (
+            scale > 0
+            and len(self.table) >= _WARM_ROWS
+            and np.prod(self.shape) <= _WARM_WEIGHTS
+        ):
             hot, iterations = _WARM, _WARM_ITERATIONS
             rounds = max(1, round(_WARM_STEPS * effort / _ROUND))
         iterations = max(1, round(iterations * effort))
@@ -93,13 +101,6 @@ class QuantizerRun:
             self._step(0.0)
             self._report(bar, self.loss)
         bar.update(bar.target, finalize=True)
-
-    def _starts_warm(self, scale):
-        return (
-            scale > 0
-            and len(self.table) >= _WARM_ROWS
-            and np.prod(self.shape) <= _WARM_WEIGHTS
-        )
 
     def _warm_start(self, scale, rounds, bar):
         self.encoder = StraightThroughEncoder(self.shape, scale, self.rng)
@@ -212,3 +213,88 @@ def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
 @functools.lru_cache(maxsize=1)
 def _noise(codebook_size, seed):
     return search.GumbelBank(codebook_size, np.random.default_rng(seed))
+
+
+class StraightThroughEncoder:
+    """A linear encoder and codebooks, trained together by Adam."""
+
+    def __init__(self, shape, scale, rng):
+        num_codebooks, codebook_size, width = shape
+        size = num_codebooks * codebook_size
+        self._shape = shape
+        self._scale = np.float32(scale)
+        self._step = 0
+        # Kernel, bias and codebooks are one vector, so that Adam is one pass.
+        self._weights = np.zeros(size * (2 * width + 1), "float32")
+        self._gradient = np.zeros_like(self._weights)
+        self._mean = np.zeros_like(self._weights)
+        self._square = np.zeros_like(self._weights)
+        self._kernel, self._bias, self._codebooks = self._views(self._weights)
+        limit = np.sqrt(6 / (width + size))
+        self._kernel[:] = rng.uniform(-limit, limit, self._kernel.shape)
+        self._codebooks[:] = rng.normal(size=shape) * num_codebooks**-0.5
+
+    def _views(self, vector):
+        size = self._shape[0] * self._shape[1]
+        kernel, bias, codebooks = np.split(
+            vector, [size * self._shape[2], size * (self._shape[2] + 1)]
+        )
+        return kernel.reshape(size, -1), bias, codebooks.reshape(self._shape)
+
+    def train_on_batch(self, rows, progress, sample_weight=None):
+        """One step, at a rate that falls as `progress` goes from 0 to 1."""
+        kernel, bias, codebooks = self._views(self._gradient)
+        num_codebooks, codebook_size, width = self._shape
+        rows = rows / self._scale
+        logits = self._logits(rows)
+        codes = logits.argmax(axis=2)
+        residual = rows.copy()
+        search.subtract_codewords(residual, codes, self._codebooks)
+        loss = np.einsum("nd,nd->n", residual, residual)
+        if sample_weight is not None:
+            loss *= sample_weight
+            residual *= sample_weight[:, None]
+        # Softmax, then its product with the gradient of the choice.
+        logits -= logits.max(axis=2, keepdims=True)
+        chosen = np.exp(logits, out=logits)
+        chosen /= chosen.sum(axis=2, keepdims=True)
+        pull = residual @ self._codebooks.reshape(-1, width).T
+        pull = pull.reshape(chosen.shape)
+        pull -= np.einsum("nmk,nmk->nm", pull, chosen)[..., None]
+        pull *= chosen
+        pull = pull.reshape(len(rows), -1)
+        np.matmul(pull.T, rows, out=kernel)
+        pull.sum(axis=0, out=bias)
+        codebooks[:] = 0
+        search.sums_by_subcode(residual, codes, codebook_size, codebooks)
+        self._adam(progress)
+        return float(loss.mean()) * float(self._scale) ** 2
+
+    def codes(self, rows):
+        return self._logits(rows / self._scale).argmax(axis=2)
+
+    def _logits(self, rows):
+        logits = rows @ self._kernel.T
+        logits += self._bias
+        return logits.reshape(len(rows), *self._shape[:2])
+
+    def _adam(self, progress):
+        """Climbs: gradients here point where the loss falls."""
+        self._step += 1
+        first, second = _DECAYS
+        decay = 0.5 * (1 + np.cos(np.pi * progress))
+        rate = _LAST_RATE + (_FIRST_RATE - _LAST_RATE) * decay
+        rate *= np.sqrt(1 - second**self._step) / (1 - first**self._step)
+        # In parts that stay in the cache from one operation to the next.
+        for start in range(0, len(self._weights), 1 << 15):
+            part = slice(start, start + (1 << 15))
+            gradient, mean = self._gradient[part], self._mean[part]
+            square = self._square[part]
+            mean += np.float32(1 - first) * (gradient - mean)
+            gradient *= gradient
+            square += np.float32(1 - second) * (gradient - square)
+            update = np.sqrt(square)
+            update += np.float32(_EPSILON)
+            np.divide(mean, update, out=update)
+            update *= np.float32(rate)
+            self._weights[part] += update

@@ -3,14 +3,14 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.compositions.concat_composition import ConcatComposition
-from keras_compembed.compositions.concat_composition import split_columns
+from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import split_columns
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.learners.task_codes import exact_dtype
 from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_positive_number
 
@@ -39,15 +39,16 @@ class SoftmaxCodes(TaskCodes):
     Args:
         temperature: Positive number. Divides scores before the softmax of
             the gradient. Defaults to `1.0`.
-        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
-            to its rows while codes are learned. It is not saved: set the
-            attribute after loading to go on with it.
+        teacher: Optional array `(input_dim, output_dim)`, whose rows vectors
+            are drawn to. Set it again after loading: it is not saved.
         teacher_weight: Positive number. Weight of the mean squared distance
             to the teacher's rows. Defaults to `1.0`.
 
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
     """
+
+    _settings = "teacher_weight", "temperature"
 
     def __init__(self, temperature=1.0, teacher=None, teacher_weight=1.0):
         super().__init__(teacher, teacher_weight)
@@ -65,34 +66,29 @@ class SoftmaxCodes(TaskCodes):
         picks = pick_best(scores, self.temperature)
         return self.rows.compose_picks(picks), []
 
-    def get_config(self):
-        return {**super().get_config(), "temperature": self.temperature}
-
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class NearestCodes(TaskCodes):
+class NearestCodes(SoftmaxCodes):
     """Learns codes by distances: `codes="nearest"`."""
+
+    _settings = "teacher_weight", "commitment", "temperature"
 
     def __init__(
         self, commitment=0.25, temperature=1.0, teacher=None, teacher_weight=1.0
     ):
-        super().__init__(teacher, teacher_weight)
+        super().__init__(temperature, teacher, teacher_weight)
         self.commitment = check_positive_number(
             "commitment", commitment, zero=True
         )
-        self.temperature = check_positive_number("temperature", temperature)
 
     def build(self, add_weight, rows):
-        super().build(add_weight, rows)
+        TaskCodes.build(self, add_weight, rows)
         # Where the space of queries is that of the vectors.
         self._codewords_are_keys = isinstance(
             rows.composition, ConcatComposition
         )
         keys = rows.codebooks if self._codewords_are_keys else None
         self._queries = Queries(self.add_weight, rows, True, keys)
-
-    def subcodes(self, ids):
-        return self._queries.subcodes(ids)
 
     def learn(self, ids, counts):
         queries, scores = self._queries.ask(ids, counts)
@@ -114,13 +110,6 @@ class NearestCodes(TaskCodes):
         # a distance of 0 is the least, whatever the scores of a key are like.
         if self._codewords_are_keys:
             self._queries.restart(vectors)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "commitment": self.commitment,
-            "temperature": self.temperature,
-        }
 
 
 class Queries:
@@ -174,12 +163,19 @@ class Queries:
         self.score_sums.assign(tf.zeros_like(self.score_sums))
 
     def _scores(self, queries):
-        return key_scores(
-            tf.cast(queries, self.dtype),
-            tf.cast(self.keys.value, self.dtype),
-            self._shape[0],
-            self._nearest,
-        )
+        """How well each key answers each part of a query."""
+        queries = tf.cast(queries, self.dtype)
+        keys = tf.cast(self.keys.value, self.dtype)
+        # (M, ids, w) x (M, w, K)
+        parts = split_columns(queries, self._shape[0])
+        parts = tf.transpose(parts, (1, 0, 2))
+        keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 2, 0))
+        scores = tf.matmul(parts, keys)
+        if self._nearest:
+            scores *= 2
+            scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
+            scores -= tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
+        return tf.transpose(scores, (1, 0, 2))
 
 
 def best_keys(scores):
@@ -198,19 +194,6 @@ def pick_best(scores, temperature=1.0):
         return hard, lambda upstream: upstream
 
     return harden(tf.nn.softmax(scores / temperature))
-
-
-def key_scores(queries, keys, num_codebooks, nearest):
-    """How well each key answers each part of a query."""
-    # (M, ids, w) x (M, w, K)
-    parts = tf.transpose(split_columns(queries, num_codebooks), (1, 0, 2))
-    keys = tf.transpose(split_columns(keys, num_codebooks), (1, 2, 0))
-    scores = tf.matmul(parts, keys)
-    if nearest:
-        scores *= 2
-        scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
-        scores -= tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
-    return tf.transpose(scores, (1, 0, 2))
 
 
 def weights_of_different(ids, counts):

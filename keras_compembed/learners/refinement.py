@@ -3,13 +3,12 @@
 import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
-from keras_compembed.compositions.concat_composition import ConcatComposition
-from keras_compembed.compositions.concat_composition import part_of_column
-from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.compositions.composition import SumComposition
+from keras_compembed.compositions.composition import part_of_column
 from keras_compembed.compositions.registry import COMPOSITIONS
-from keras_compembed.compositions.sum_composition import SumComposition
 from keras_compembed.learners import coordinate_search as search
-from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.utils.one_thread import one_thread
 
 _SWEEPS = 3
@@ -18,7 +17,6 @@ _SWEEPS_OF_PARTS = 10
 
 
 def can_refine(composition):
-    """Whether codes and codebooks can be refined for a composition."""
     kind = type(composition)
     if kind is str:
         kind = COMPOSITIONS[composition]
@@ -81,8 +79,12 @@ def nearest_composed(table, composition, codebooks, codes=None):
     folded = np.asarray(composition.fold(codebooks), "float32")
     with one_thread():
         if codes is None:
-            return encode_rows(table, folded, np.random.default_rng(0))
-        return nearest_codes(table, codes, folded)
+            return search.encode_rows(table, folded, np.random.default_rng(0))
+        codes = codes.copy()
+        for sweep in range(_SWEEPS):
+            for _ in _swept_chunks(table, codes, folded, sweep):
+                pass
+        return codes
 
 
 def codeword_of_row(row, composition):
@@ -192,15 +194,6 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
             codes, codebooks, sums, sample_weight
         )
         yield codes, codebooks, loss / len(table)
-
-
-def nearest_codes(table, codes, codebooks):
-    """New codes, improved for codebooks as they are."""
-    codes = codes.copy()
-    for sweep in range(_SWEEPS):
-        for _ in _swept_chunks(table, codes, codebooks, sweep):
-            pass
-    return codes
 
 
 def _swept_chunks(table, codes, codebooks, seed):

@@ -5,10 +5,10 @@ import keras
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
 from keras_compembed.learners.query_codes import NearestCodes
 from keras_compembed.learners.query_codes import SoftmaxCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.utils.validation import require
 
@@ -39,7 +39,6 @@ def get_task_codes(identifier):
 
 
 def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
-    """A learner that fits a layer."""
     shape = num_codebooks, codebook_size
     if learner is None:
         if composition in (None, "sum"):

@@ -1,14 +1,20 @@
 """Codes learned by `fit`, along with the task."""
 
+import warnings
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.row_ops import repeat_rows
+from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
@@ -16,12 +22,13 @@ from keras_compembed.utils.validation import require
 _CHUNK_ELEMENTS = 1 << 22
 
 
-class TaskCodes:
+class TaskCodes(Settings):
     """Base class of the ways to learn codes along with a task."""
 
     # Whether learning starts from codes, and those given, if any.
     starts_from_codes = False
     first_codes = None
+    _settings = ("teacher_weight",)
 
     def __init__(self, teacher=None, teacher_weight=1.0):
         self.teacher_weight = check_positive_number(
@@ -124,11 +131,7 @@ class TaskCodes:
         return copy
 
     def get_config(self):
-        return {"teacher_weight": self.teacher_weight}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+        return {name: getattr(self, name) for name in self._settings}
 
 
 def _check_teacher(teacher, shape):
@@ -152,3 +155,90 @@ def mean_over_ids(values, counts):
     return tf.math.divide_no_nan(
         tf.reduce_sum(counts * values), share_of_device(total)
     )
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class FollowingCodes(TaskCodes):
+    """Lets codes follow the task: `codes="follow"`.
+
+    `codes` are those to begin with, an integer array `(input_dim,
+    num_codebooks)`; without, they are random.
+    """
+
+    starts_from_codes = True
+    _settings = "teacher_weight", "recode_every"
+
+    def __init__(
+        self, recode_every=None, teacher=None, teacher_weight=1.0, codes=None
+    ):
+        super().__init__(teacher, teacher_weight)
+        self.first_codes = codes
+        if recode_every is not None:
+            recode_every = check_positive_int("recode_every", recode_every)
+        self.recode_every = recode_every
+        # Whether something calls `recode`, such as `RecodeEmbeddings`.
+        self.is_recoded = False
+        self._is_trained = False
+
+    def set_shape(self, input_dim, composition):
+        super().set_shape(input_dim, composition)
+        require(
+            composition.is_linear,
+            "`composition` must be linear in the codewords with "
+            "codes='follow', so that the code nearest a vector can be "
+            "found.",
+            composition=type(composition.unscaled()).__name__,
+        )
+
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
+        self.latents = self.add_weight(
+            "latents",
+            (rows.input_dim, rows.output_dim),
+            initializer=lambda shape, dtype: tf.cast(
+                rows.decode(rows.stored_codes()), dtype
+            ),
+        )
+
+    def subcodes(self, ids):
+        return self.rows.subcodes(ids)
+
+    def learn(self, ids, counts):
+        self._is_trained = True
+        if self.recode_every is not None and not self.is_recoded:
+            warnings.warn(
+                f"`recode_every`={self.recode_every} is for the callback "
+                "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
+                "`callbacks=[keras_compembed.compression.RecodeEmbeddings()]` "
+                "to `fit`, or call `recode` of the layer now and then.",
+                stacklevel=2,
+            )
+        vectors = self.rows.compose(self.subcodes(ids))
+        latents = read_rows(self.latents, ids, once=True)
+        return vectors + (latents - tf.stop_gradient(latents)), []
+
+    def restart(self, vectors):
+        self.latents.assign(vectors)
+
+    def warn_if_idle(self):
+        if self._is_trained and not self.is_recoded:
+            warnings.warn(
+                "Codes followed nothing: the layer was trained with "
+                "codes='follow', and neither the callback "
+                "`RecodeEmbeddings` nor `recode` was called before "
+                "`kc.strip`. Ids keep the codes that they had before.",
+                stacklevel=4,
+            )
+
+    def recode(self):
+        """Gives each id the code nearest its latent vector."""
+        self.is_recoded = True
+        old = self.rows.stored_codes()
+        new = nearest_composed(
+            keras.ops.convert_to_numpy(self.latents).astype("float32"),
+            self.rows.composition,
+            keras.ops.convert_to_numpy(self.rows.codebooks).astype("float32"),
+            old,
+        )
+        self.rows.assign(new)
+        return int((old != new).any(axis=1).sum())

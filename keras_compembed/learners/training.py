@@ -9,17 +9,17 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class Training:
+class Training(Settings):
     """Settings of learners that are trained by gradients.
 
-    What `GumbelCodeLearner` and `KDCodeLearner` take as `training`. What is
-    None is each learner's own default.
+    What is None is the default of each learner.
 
     Example:
 
@@ -55,38 +55,13 @@ class Training:
             iterations = check_positive_int("iterations", iterations)
         self.iterations = iterations
         self.batch_size = check_positive_int("batch_size", batch_size)
-        if learning_rate is not None:
-            learning_rate = check_rate("learning_rate", learning_rate)
-        self.learning_rate = learning_rate
+        self.learning_rate = check_rate("learning_rate", learning_rate)
         self.validation_interval = check_positive_int(
             "validation_interval", validation_interval
         )
         self.validation_rows = check_positive_int(
             "validation_rows", validation_rows
         )
-
-    def with_defaults(self, iterations, learning_rate):
-        """The same settings; a learner's own rate is a function of steps."""
-        # Not by its config, which schedules of one's own may lack.
-        filled = copy.copy(self)
-        if filled.iterations is None:
-            filled.iterations = iterations
-        if filled.learning_rate is None:
-            filled.learning_rate = learning_rate(filled.iterations)
-        return filled
-
-    def get_config(self):
-        return {
-            "iterations": self.iterations,
-            "batch_size": self.batch_size,
-            "learning_rate": serialize_rate(self.learning_rate),
-            "validation_interval": self.validation_interval,
-            "validation_rows": self.validation_rows,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -132,23 +107,25 @@ class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return {"base": self.base, "rate": self.rate, "floor": self.floor}
 
 
-def get_training(identifier):
-    """A `Training`, from one, its serialized form, or None."""
-    if identifier is None:
-        return Training()
+def get_training(identifier, iterations, learning_rate):
+    """A `Training` with a learner's defaults; its rate is made of steps."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     require(
-        isinstance(identifier, Training),
+        identifier is None or isinstance(identifier, Training),
         "`training` must be None or a `keras_compembed.learners.Training`.",
         training=identifier,
     )
-    return identifier
+    # Not by its config, which schedules of one's own may lack.
+    filled = copy.copy(identifier or Training())
+    if filled.iterations is None:
+        filled.iterations = iterations
+    if filled.learning_rate is None:
+        filled.learning_rate = learning_rate(filled.iterations)
+    return filled
 
 
 class SquaredDistance(keras.losses.Loss):
-    """Squared distance of rows, summed over columns."""
-
     def call(self, y_true, y_pred):
         return tf.reduce_sum(tf.square(y_true - y_pred), axis=-1)
 
@@ -158,9 +135,10 @@ def scale_gradient(value, factor):
 
     @custom_gradient
     def same(value):
-        return tf.identity(
-            value
-        ), lambda upstream: upstream * tf.cast(factor, upstream.dtype)
+        def gradient(upstream):
+            return upstream * tf.cast(factor, upstream.dtype)
+
+        return tf.identity(value), gradient
 
     return same(value)
 
@@ -185,21 +163,17 @@ class KeepBest(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if logs["val_loss"] < self.best[0]:
-            self.best = (
-                logs["val_loss"],
-                [
-                    keras.ops.convert_to_numpy(variable).copy()
-                    for variable in self.model.trainable_variables
-                ],
-            )
+            weights = [
+                (each, keras.ops.convert_to_numpy(each).copy())
+                for each in self.model.trainable_variables
+            ]
+            self.best = logs["val_loss"], weights
         self.validations += 1
 
     def restore(self):
         weights = self.best[1]
         if weights is not None:
-            for variable, value in zip(
-                self.model.trainable_variables, weights, strict=True
-            ):
+            for variable, value in weights:
                 variable.assign(value)
         elif self.validations:
             raise ValueError(
@@ -245,16 +219,10 @@ def drawn_places(num_rows, weight, batch_size, seed):
 
 
 def check_rate(name, value):
-    """Returns a positive number as a float, or a `LearningRateSchedule`."""
+    """Returns a positive float, a `LearningRateSchedule`, or None."""
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    if value is None or isinstance(value, schedule):
         return value
     return check_positive_number(name, value)
-
-
-def serialize_rate(value):
-    """What `check_rate` takes back, for `get_config`."""
-    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
-        return keras.saving.serialize_keras_object(value)
-    return value

@@ -6,8 +6,8 @@ import tensorflow as tf
 from keras_compembed.codes.code_scores import join_tables
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import unpack_rows
-from keras_compembed.compositions.concat_composition import ConcatComposition
-from keras_compembed.compositions.concat_composition import part_of_column
+from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import part_of_column
 from keras_compembed.litert.flatbuffer import StoredTable
 from keras_compembed.litert.row_chunks import RowChunks
 from keras_compembed.litert.row_chunks import unknown_zero

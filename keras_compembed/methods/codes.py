@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 
-from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+from keras_compembed.learners.additive_quantizer import FactorQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.methods.method import Fit

@@ -1,9 +1,9 @@
 """Distributions of noise classes."""
 
-from keras_compembed.noises.learned_noise import LearnedNoise
+from keras_compembed.noises.noise import LearnedNoise
 from keras_compembed.noises.noise import Noise
 from keras_compembed.noises.noise import UniformNoise
-from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.noises.noise import UnigramNoise
 from keras_compembed.utils.validation import require
 
 __all__ = ["LearnedNoise", "UnigramNoise"]
@@ -11,7 +11,6 @@ _NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}
 
 
 def get_noise(identifier):
-    """Turns what a user passed into a `Noise`."""
     noise = identifier
     if isinstance(noise, str) and noise in _NOISES:
         noise = _NOISES[noise]()

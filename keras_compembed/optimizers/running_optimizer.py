@@ -39,7 +39,13 @@ class StepSize:
     def __init__(self, optimizer, variable, by_coordinate=True):
         # A wrapper's variables are those of the optimizer inside.
         inner = getattr(optimizer, "inner", optimizer)
-        rule = _find_rule(inner) if by_coordinate else None
+        # Which of them there are depends on Keras's version.
+        rules = (
+            rule
+            for name, rule in _RULES
+            if isinstance(inner, getattr(keras.optimizers, name, ()))
+        )
+        rule = next(rules, None) if by_coordinate else None
         step = tf.cast(optimizer.iterations, "float32") + 1
         scale = tf.cast(optimizer.learning_rate, "float32")
         self.slot = None
@@ -107,14 +113,6 @@ def _find_slot(optimizer, variable, name):
     )
 
 
-def _find_rule(optimizer):
-    for name, rule in _RULES:
-        # Which of them there are depends on Keras's version.
-        if isinstance(optimizer, getattr(keras.optimizers, name, ())):
-            return rule
-    return None
-
-
 def _adam(optimizer):
     amsgrad = getattr(optimizer, "amsgrad", False)
     return (
@@ -147,3 +145,25 @@ _RULES = (
     ("Adagrad", _root_of_sum("accumulator")),
     ("Adamax", _adamax),
 )
+
+
+class SteppedVariable(keras.Variable):
+    """Calls a function each time that an optimizer has moved it."""
+
+    def __init__(self, *args, after_step, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.constraint = _Follow(after_step)
+
+    def assign(self, value):
+        return value if value is self else super().assign(value)
+
+
+class _Follow(keras.constraints.Constraint):
+    def __init__(self, after_step):
+        self.after_step = after_step
+
+    def __call__(self, variable):
+        optimizer = find_running_optimizer()
+        if optimizer is not None:
+            self.after_step(optimizer)
+        return variable

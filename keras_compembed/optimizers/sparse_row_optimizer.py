@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_rows import in_room
 from keras_compembed.optimizers.device_rows import on_several_devices
-from keras_compembed.optimizers.read_rows import in_room
-from keras_compembed.optimizers.read_rows import pad_ids
+from keras_compembed.optimizers.device_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.utils.validation import require
 
@@ -31,32 +31,27 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     """Lets any optimizer update only the rows that a step has looked up.
 
     SGD and Adagrad aside, Keras's optimizers update the whole table and their
-    slots for it in each step, though a look-up has a sparse gradient. With
-    this wrapper they see the rows of the batch only, and a step's time and
-    memory do not grow with the rows of a table.
-
-    Rows that occur several times in a batch, or on several devices, are one,
-    with the sum of the gradients. Variables with dense gradients are updated
-    as `inner` does.
+    slots in each step. With this wrapper a step's time and memory do not grow
+    with the rows of a table. Rows that occur several times in a batch, or on
+    several devices, are one, with the sum of the gradients. Variables with
+    dense gradients are updated as `inner` does.
 
     It is the algorithm known as lazy Adam, for all optimizers that treat each
     element by itself: `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Adagrad`,
     `Adadelta`, `RMSprop`, `Lion`, `Ftrl`. **It differs from `inner`** for rows
-    that some steps do not look up, which these steps leave as they are:
+    that a step does not look up: they stay as they are.
 
-    - Moments do not decay, and a row does not move on by its momentum. A
-      row's slots hold averages over the steps that looked it up.
+    - Moments do not decay, and a row does not move on by its momentum.
     - Weight decay is applied to the rows looked up. A rare row decays less.
     - Bias corrections and learning-rate schedules follow `iterations`, the
       steps of training, not those of a row: with Adam's defaults, the first
       step of a row at a late iteration is about 3.2 times `learning_rate`.
 
     Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
-    may be set on either. Gradients are clipped by them, each row once, on each
-    device before devices add theirs up. Constraints of a variable are applied
-    to the whole of it, as in Keras. A `LossScaleOptimizer` around it is
-    refused: train in `mixed_bfloat16`, or compile with
-    `auto_scale_loss=False`.
+    may be set on either. Gradients are clipped on each device before devices
+    add theirs up. Constraints are applied to the whole variable. A
+    `LossScaleOptimizer` around it is refused: train in `mixed_bfloat16`, or
+    compile with `auto_scale_loss=False`.
 
     Example:
 
@@ -155,7 +150,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         ]
 
     def update_step(self, gradient, variable, learning_rate):
-        """Update step given gradient and the associated model variable."""
         if not isinstance(gradient, tf.IndexedSlices):
             self._decay(variable, variable, learning_rate)
             self.inner.update_step(gradient, variable, learning_rate)

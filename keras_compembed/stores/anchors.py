@@ -1,15 +1,16 @@
 """Rows kept as sparse combinations of anchors."""
 
 import copy
+import functools
 import types
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.mixed import Mixed
-from keras_compembed.anchors.mixed import get_anchor_initializer
-from keras_compembed.anchors.mixed import without_data
+from keras_compembed.anchors.anchor_initializer import Mixed
+from keras_compembed.anchors.anchor_initializer import get_anchor_initializer
+from keras_compembed.anchors.anchor_initializer import without_data
 from keras_compembed.anchors.relations import Relations
 from keras_compembed.litert.compressed_rows import CompressedRows
 from keras_compembed.litert.compressed_rows import dense_rows
@@ -24,26 +25,26 @@ from keras_compembed.litert.texts_of_ids import join_weights
 from keras_compembed.litert.texts_of_ids import length_of
 from keras_compembed.litert.texts_of_ids import number_groups
 from keras_compembed.litert.texts_of_ids import unflatten
-from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.optimizers.device_rows import unique_ids
 from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.weight_spec import WeightSpec
-from keras_compembed.stores.weight_spec import get_weight_spec
-from keras_compembed.transforms.fixed_rows import FixedRows
-from keras_compembed.transforms.free_entries import FreeEntries
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.l1 import get_l1
-from keras_compembed.transforms.mixture import Mixture
-from keras_compembed.transforms.proximal_step import ProximalStep
-from keras_compembed.transforms.separation import Separation
+from keras_compembed.transforms.l1 import proximal_step
+from keras_compembed.transforms.l1 import separation
 from keras_compembed.transforms.sparse_coding import sparse_code
+from keras_compembed.transforms.sparse_rows import FixedRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.transform import get_transform
-from keras_compembed.transforms.transform_start import TransformStart
+from keras_compembed.transforms.transform import Mixture
+from keras_compembed.transforms.transform import Transform
+from keras_compembed.transforms.transform_rows import FreeEntries
+from keras_compembed.transforms.transform_rows import TransformStart
 from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.row_ops import weighted_sums
+from keras_compembed.utils.saving import get_settings
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
@@ -90,7 +91,7 @@ class Anchors(Store):
             "num_anchors", num_anchors, maximum=input_dim
         )
         shape = self.input_dim, self.num_anchors
-        self._transform = get_transform(transform).shaped(*shape)
+        self._transform = get_settings(Transform, transform).shaped(*shape)
         self.storage = self._transform.storage
         self.mixture = self._transform.mixture
         self.softmax_rows = self._transform.softmax_rows
@@ -115,7 +116,6 @@ class Anchors(Store):
             negative_weight=weight,
         )
         self.mask_zero = mask_zero
-        self._separation = Separation(weight, self.relations, mask_zero)
 
     def make_variables(self, add):
         self.anchors = add(
@@ -135,7 +135,9 @@ class Anchors(Store):
         )
         free = FreeEntries(self.relations, self.anchor_ids)
         rows = self.storage
-        step = ProximalStep(rows, self.l1, self.l1_value, self.anchors)
+        step = functools.partial(
+            proximal_step, rows, self.l1, self.l1_value, self.anchors
+        )
 
         def add_rows(name, trainable, **kwargs):
             if trainable:
@@ -154,8 +156,12 @@ class Anchors(Store):
     def _read_rows(self, ids, training):
         different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room, training)
-        if training and self.l1.negative_weight > 0:
-            self.losses = (self._separation(different, rows),)
+        weight = self.l1.negative_weight
+        if training and weight > 0:
+            loss = separation(
+                different, rows, weight, self.relations, self.mask_zero
+            )
+            self.losses = (loss,)
         return rows, places
 
     def _compose(self, rows):
@@ -681,7 +687,7 @@ def _round(transform, scales):
 
 def _get_spec(identifier, num_sets):
     """The `WeightSpec` of anchors, with an `AnchorInitializer`."""
-    parts = get_weight_spec(identifier).arguments
+    parts = get_settings(WeightSpec, identifier).arguments
     initializer = get_anchor_initializer(parts["initializer"], num_sets)
     return WeightSpec(**parts | {"initializer": initializer})
 

@@ -9,20 +9,20 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.code_scores import CodeScores
-from keras_compembed.codes.codeword_sums import count_codes
-from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.codes.code_scores import FieldColumns
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import count_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
-from keras_compembed.compositions.concat_composition import ConcatComposition
-from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.registry import COMPOSITIONS
+from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
-from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.litert.code_products import CodeProducts
@@ -40,11 +40,11 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.weight_spec import WeightSpec
-from keras_compembed.stores.weight_spec import get_weight_spec
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import of_all_ids_again
 from keras_compembed.utils.row_ops import each_once
 from keras_compembed.utils.row_ops import top_rows
+from keras_compembed.utils.saving import get_settings
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_code_shape
@@ -601,7 +601,7 @@ def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
 
 def _get_codebooks(identifier, shape):
     """Their `WeightSpec`, and the array that they begin with, or None."""
-    spec, values = get_weight_spec(identifier), None
+    spec, values = get_settings(WeightSpec, identifier), None
     start = "uniform" if spec.initializer is None else spec.initializer
     if isinstance(start, (np.ndarray, list, tuple)) or hasattr(start, "numpy"):
         values, start = np.asarray(start), "uniform"

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.optimizers.device_rows import unique_places
 from keras_compembed.stores.store import Store
 from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.saving import pack_array

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.codes.code_scores import FieldColumns
 from keras_compembed.codes.packing import gather_fields
 from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
 from keras_compembed.litert.flatbuffer import StoredTable

@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import of_all_devices
+from keras_compembed.optimizers.device_rows import read_unique_rows
+from keras_compembed.optimizers.device_rows import unique_ids
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.optimizers.read_rows import read_unique_rows
-from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.rounding.round_rows import scale_unit
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks

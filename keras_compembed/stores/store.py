@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.optimizers.device_rows import without_gradients
 from keras_compembed.utils.row_ops import top_rows
 from keras_compembed.utils.row_ops import weighted_sums
 from keras_compembed.utils.sizes import count_bytes

@@ -6,7 +6,7 @@ import functools
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import on_several_devices
-from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.stores.store import Store
 from keras_compembed.utils.row_ops import each_once
 from keras_compembed.utils.row_ops import repeat_rows

@@ -2,11 +2,13 @@
 
 import keras
 
+from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.saving import get_settings
 from keras_compembed.utils.validation import check_positive_int
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class WeightSpec:
+class WeightSpec(Settings):
     """Initializer, regularizer and constraint of a trained weight.
 
     Example:
@@ -31,25 +33,6 @@ class WeightSpec:
         """Arguments of `add_weight`."""
         names = ("initializer", "regularizer", "constraint")
         return {name: getattr(self, name) for name in names}
-
-    def get_config(self):
-        return {
-            name: keras.saving.serialize_keras_object(part)
-            for name, part in self.arguments.items()
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-
-def get_weight_spec(identifier):
-    """The `WeightSpec` of an argument or of its serialized form."""
-    if isinstance(identifier, dict):
-        identifier = keras.saving.deserialize_keras_object(identifier)
-    if isinstance(identifier, WeightSpec):
-        return identifier
-    return WeightSpec(identifier)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -81,14 +64,7 @@ class LowRank(WeightSpec):
         super().__init__(initializer, regularizer, constraint)
         self.rank = check_positive_int("rank", rank)
 
-    def get_config(self):
-        return {**super().get_config(), "rank": self.rank}
-
 
 def get_low_rank(identifier):
     """`LowRank` of an argument or of its serialized form, or None."""
-    if isinstance(identifier, dict):
-        identifier = keras.saving.deserialize_keras_object(identifier)
-    if identifier is None or isinstance(identifier, LowRank):
-        return identifier
-    return LowRank(identifier)
+    return None if identifier is None else get_settings(LowRank, identifier)

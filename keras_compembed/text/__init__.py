@@ -1,8 +1,4 @@
-"""Texts as ids, inside the model.
-
-Tokenizers are Keras layers: the first layer of a model that takes strings.
-They need the extra `text`.
-"""
+"""Keras layers that turn texts into ids; they need the extra `text`."""
 
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer

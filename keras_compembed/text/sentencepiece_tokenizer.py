@@ -26,9 +26,8 @@ class SentencePieceTokenizer(Tokenizer):
     """Turns texts into ids of SentencePiece pieces, inside a Keras model.
 
     It computes by tensorflow-text's `FastSentencepieceTokenizer`, the one
-    tokenizer that phones and browsers run unmodified (MediaPipe Tasks), so
-    that a file tokenizes as Keras does. The model travels in the layer's
-    config, hence in `.keras` files and clones.
+    tokenizer that phones and browsers run unmodified (MediaPipe Tasks). The
+    model travels in the layer's config, hence in `.keras` files.
 
     Example:
 
@@ -47,26 +46,21 @@ class SentencePieceTokenizer(Tokenizer):
     Args:
         model: Bytes of a SentencePiece model, or the path of its `.model`
             file. Models of kind unigram, without bytes as pieces. Tabs and
-            line ends are spaces, whatever its rules say: where those keep
-            them, as `"identity"` does, ids of such texts differ from those of
-            the package `sentencepiece`.
+            line ends are spaces, whatever its rules say.
         pad_id: Optional integer, the id that rows are filled up with. Defaults
-            to `None`, that of the model; models trained without one need it
-            to be said.
+            to `None`, that of the model, if it was trained with one.
         add_bos: Boolean. Whether a text begins with the model's token for
             that. Defaults to `False`.
         add_eos: Boolean. Whether it ends with one. Defaults to `False`.
         sequence_length, unknown_if_empty, **kwargs: Same as for
             `WordTokenizer`, as are inputs and outputs.
 
-    Raises:
-        ValueError: if an argument is out of range, or the model is of a kind
-            that `FastSentencepieceTokenizer` does not read.
-
     References:
         - [Kudo & Richardson, 2018](https://arxiv.org/abs/1808.06226)
         - [Kudo, 2018](https://arxiv.org/abs/1804.10959)
     """
+
+    _settings = "pad_id", "add_bos", "add_eos"
 
     def __init__(
         self,
@@ -120,9 +114,6 @@ class SentencePieceTokenizer(Tokenizer):
             lowercase: Boolean. Whether upper and lower case are alike (Unicode
                 case folding). Defaults to `True`.
             **kwargs: Further arguments of the layer.
-
-        Raises:
-            ValueError: if the texts do not give so many pieces.
         """
         sentencepiece = import_extra("sentencepiece", "text")
         check_positive_int("vocabulary_size", vocabulary_size, 3)
@@ -186,13 +177,8 @@ class SentencePieceTokenizer(Tokenizer):
         )
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "model": base64.b64encode(self.model).decode("ascii"),
-            "pad_id": self.pad_id,
-            "add_bos": self.add_bos,
-            "add_eos": self.add_eos,
-        }
+        model = base64.b64encode(self.model).decode("ascii")
+        return {**super().get_config(), "model": model}
 
     @classmethod
     def from_config(cls, config):

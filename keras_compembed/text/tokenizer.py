@@ -1,5 +1,6 @@
 """What all tokenizers share: texts in, padded ids out."""
 
+import collections
 import itertools
 
 import keras
@@ -16,6 +17,9 @@ _AT_ONCE = 1024  # Texts.
 class Tokenizer(keras.layers.Layer):
     """Base of the layers that turn texts into ids."""
 
+    # Attributes that are arguments of the constructor.
+    _settings = ()
+
     def __init__(
         self,
         pad_id,
@@ -27,8 +31,7 @@ class Tokenizer(keras.layers.Layer):
         # A policy for numbers says nothing of strings and ids.
         kwargs.pop("dtype", None)
         super().__init__(dtype="int32", **kwargs)
-        if sequence_length is not None:
-            check_positive_int("sequence_length", sequence_length)
+        check_positive_int("sequence_length", sequence_length, optional=True)
         self.pad_id = pad_id
         self.unknown_id = unknown_id
         self.sequence_length = sequence_length
@@ -83,15 +86,14 @@ class Tokenizer(keras.layers.Layer):
     def find_ids(self, texts, min_count=1, vocabulary_size=None):
         """Ids of the tokens that texts have, and those that are needed.
 
+        They are an int64 array in ascending order.
+
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
             min_count: Positive integer, how often a token must occur. Defaults
                 to `1`.
             vocabulary_size: Optional positive integer, the most ids; the most
                 frequent are taken. Defaults to `None`.
-
-        Returns:
-            int64 array of ids in ascending order.
         """
         check_positive_int("min_count", min_count)
         counts = self.count_ids(texts)
@@ -108,16 +110,10 @@ class Tokenizer(keras.layers.Layer):
         """A smaller tokenizer, of the tokens that texts have.
 
         Its ids are others: a model that was trained with this tokenizer is
-        cut by `keras_compembed.compression.prune_vocabulary`. Texts all of
-        whose tokens are left have the same tokens as before.
+        cut by `keras_compembed.compression.prune_vocabulary`.
 
         Args:
-            texts: Iterable of strings, or a `tf.data.Dataset` of them, such
-                as those to train on.
-            min_count, vocabulary_size: Same as in `find_ids`.
-
-        Returns:
-            A layer of the same class and settings.
+            texts, min_count, vocabulary_size: Same as in `find_ids`.
         """
         return self.select(self.find_ids(texts, min_count, vocabulary_size))
 
@@ -129,9 +125,7 @@ class Tokenizer(keras.layers.Layer):
         # Of the inputs, for models that begin with the layer.
         return "string"
 
-    @property
-    def variable_dtype(self):
-        return "string"
+    variable_dtype = compute_dtype
 
     def call(self, inputs):
         # Strings live on processors.
@@ -151,11 +145,8 @@ class Tokenizer(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         del config["dtype"]
-        return {
-            **config,
-            "sequence_length": self.sequence_length,
-            "unknown_if_empty": self.unknown_if_empty,
-        }
+        names = *self._settings, "sequence_length", "unknown_if_empty"
+        return {**config, **{name: getattr(self, name) for name in names}}
 
     def _as_texts(self, inputs):
         name = type(self).__name__
@@ -193,6 +184,13 @@ class Tokenizer(keras.layers.Layer):
             first = tf.where(is_empty, self.unknown_id, ids[:, 0])
             ids = tf.concat([tf.expand_dims(first, 1), ids[:, 1:]], axis=1)
         return ids
+
+
+def check_each_once(items, kind):
+    """Raises if a word or piece of a vocabulary comes twice."""
+    ((item, times),) = collections.Counter(items).most_common(1)
+    rule = f"`vocabulary` must hold each {kind} once."
+    require(times == 1, rule, **{kind: item}, times=times)
 
 
 def read_texts(texts):

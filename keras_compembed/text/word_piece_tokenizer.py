@@ -1,12 +1,12 @@
 """Pieces of words, as BERT reads them."""
 
-import collections
 import os
 
 import keras
 import tensorflow as tf
 
 from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.text.tokenizer import check_each_once
 from keras_compembed.text.tokenizer import read_texts
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
@@ -25,10 +25,10 @@ class WordPieceTokenizer(Tokenizer):
     Texts are split at spaces and punctuation, and words into the longest
     pieces that the vocabulary has, from left to right; pieces that do not begin
     a word begin with `##`. It computes by tensorflow-text's
-    `FastBertNormalizer` and `FastWordpieceTokenizer`, which files for the
-    runtime `"tf-text"` hold. The former's table takes some 600 KB of a file,
-    360 KB with `lowercase=False`, however small the vocabulary is. MediaPipe
-    has neither: for it, take a `SentencePieceTokenizer` or a `WordTokenizer`.
+    `FastBertNormalizer`, whose table takes some 600 KB of a file (360 KB with
+    `lowercase=False`), and `FastWordpieceTokenizer`, for the runtime
+    `"tf-text"`. MediaPipe has neither: for it, take a `SentencePieceTokenizer`
+    or a `WordTokenizer`.
 
     Example:
 
@@ -50,14 +50,12 @@ class WordPieceTokenizer(Tokenizer):
         sequence_length, unknown_if_empty, **kwargs: Same as for
             `WordTokenizer`, as are inputs and outputs.
 
-    Raises:
-        ValueError: if an argument is out of range, or pieces are missing,
-            empty or there twice.
-
     References:
         - [Devlin et al., 2019](https://arxiv.org/abs/1810.04805)
         - [Song et al., 2021](https://arxiv.org/abs/2012.15524)
     """
+
+    _settings = "vocabulary", "lowercase", "add_cls", "add_sep"
 
     def __init__(
         self,
@@ -106,9 +104,6 @@ class WordPieceTokenizer(Tokenizer):
             vocabulary_size: Integer, about how many pieces there are. Defaults
                 to `8000`.
             lowercase, **kwargs: Arguments of the layer.
-
-        Raises:
-            ValueError: if `texts` are no texts, or hold no words.
         """
         tools = import_extra(
             "tensorflow_text.tools.wordpiece_vocab.bert_vocab_from_dataset",
@@ -171,15 +166,6 @@ class WordPieceTokenizer(Tokenizer):
         ids.set_shape((None, length))
         return ids
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary": self.vocabulary,
-            "lowercase": self.lowercase,
-            "add_cls": self.add_cls,
-            "add_sep": self.add_sep,
-        }
-
 
 def _check_pieces(vocabulary):
     if isinstance(vocabulary, (str, os.PathLike)):
@@ -198,13 +184,7 @@ def _check_pieces(vocabulary):
         f"`vocabulary` must hold {_PAD!r}, {_UNKNOWN!r} and other pieces.",
         pieces=len(pieces),
     )
-    ((piece, count),) = collections.Counter(pieces).most_common(1)
-    require(
-        count == 1,
-        "`vocabulary` must hold each piece once.",
-        piece=piece,
-        times=count,
-    )
+    check_each_once(pieces, "piece")
     return pieces
 
 

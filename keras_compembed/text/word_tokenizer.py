@@ -10,6 +10,7 @@ from keras_compembed.text import piece_table
 from keras_compembed.text.piece_table import SPACE
 from keras_compembed.text.piece_table import Piece
 from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.text.tokenizer import check_each_once
 from keras_compembed.text.tokenizer import read_texts
 from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_choice
@@ -50,33 +51,29 @@ class WordTokenizer(Tokenizer):
     [[2, 3, 4], [2, 1, 0]]
 
     Args:
-        vocabulary: List of strings, the words without padding and unknown, as
-            standardization leaves them.
-        standardize: What happens to texts first: `"lower"` (A to Z),
-            `"strip_punctuation"`, `"lower_and_strip_punctuation"`,
-            `"lower_and_split_punctuation"`, where each mark of punctuation is
-            a word of its own, or `None`. Defaults to
-            `"lower_and_strip_punctuation"`. Words are what stands between
-            spaces.
-        sequence_length: Optional integer. So many ids of each text, cut off or
-            filled up behind. Defaults to `None`: as many as the longest text
-            of a batch has, and at least one.
+        vocabulary: List of different strings without spaces: the words, but
+            padding and unknown, as standardization leaves them.
+        standardize: What happens to texts before they are split at spaces:
+            `"lower"` (A to Z), `"strip_punctuation"`,
+            `"lower_and_strip_punctuation"`, `"lower_and_split_punctuation"`
+            (marks are words), or `None`. Defaults to
+            `"lower_and_strip_punctuation"`.
+        sequence_length: Optional integer, ids of each text, cut off or filled
+            up behind. Defaults to `None`: as many as the longest text of a
+            batch has, and at least one.
         unknown_if_empty: Boolean. Whether a text without words reads as one
             unknown word. Defaults to `True`.
         **kwargs: `name` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Strings: a tensor, an array, or a list of them.
-
-    Input shape:
-        `(batch,)` or `(batch, 1)`; or `()`, one text.
+        inputs: Strings: a tensor, an array, or a list of them, `(batch,)` or
+            `(batch, 1)`; or `()`, one text.
 
     Output shape:
         int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
-
-    Raises:
-        ValueError: if words occur twice or hold spaces.
     """
+
+    _settings = "vocabulary", "standardize"
 
     def __init__(
         self,
@@ -115,9 +112,6 @@ class WordTokenizer(Tokenizer):
             vocabulary_size: Integer, the most words, with padding and unknown.
                 Defaults to `20000`.
             standardize, **kwargs: Arguments of the layer.
-
-        Raises:
-            ValueError: if there are no words in the texts.
         """
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_choice("standardize", standardize, STANDARDIZATIONS)
@@ -158,13 +152,6 @@ class WordTokenizer(Tokenizer):
     def select(self, ids):
         words = [self.vocabulary[id_ - 2] for id_ in ids if id_ > _UNKNOWN]
         return type(self)(**{**self.get_config(), "vocabulary": words})
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary": self.vocabulary,
-            "standardize": self.standardize,
-        }
 
 
 def _words_behind(found):
@@ -225,11 +212,42 @@ def _check_words(vocabulary):
             "padding.",
             word=word,
         )
-    ((word, count),) = collections.Counter(words).most_common(1)
-    require(
-        count == 1,
-        "`vocabulary` must hold each word once.",
-        word=word,
-        times=count,
-    )
+    check_each_once(words, "word")
     return words
+
+
+# Settings of TextVectorization that give whole words as ids of one row.
+_CHOICES = {
+    "standardize": STANDARDIZATIONS,
+    "split": ("whitespace",),
+    "ngrams": (None,),
+    "output_mode": ("int",),
+    "ragged": (False,),
+}
+
+
+def as_tokenizer(layer):
+    """A `WordTokenizer` that gives the ids of a `TextVectorization`."""
+    config = layer.get_config()
+    for name, choices in _CHOICES.items():
+        require(
+            config[name] in choices,
+            "Only a `TextVectorization` that makes ids of whole words can be "
+            f"replaced by a tokenizer that phones run: its `{name}` must be "
+            f"{' or '.join(map(repr, choices))}.",
+            **{name: config[name]},
+            layer=layer.name,
+        )
+    words = layer.get_vocabulary()[2:]
+    require(
+        words,
+        "`layer` must have a vocabulary: call its `adapt` first.",
+        layer=layer.name,
+    )
+    return WordTokenizer(
+        words,
+        standardize=config["standardize"],
+        sequence_length=config["output_sequence_length"],
+        unknown_if_empty=False,
+        name=layer.name,
+    )

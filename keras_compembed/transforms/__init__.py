@@ -1,8 +1,8 @@
 """Ways to hold the transform of an `ANTEmbedding`, and what shrinks it."""
 
 from keras_compembed.transforms.l1 import L1
-from keras_compembed.transforms.mixture import Mixture
 from keras_compembed.transforms.sparse_rows import SparseRows
+from keras_compembed.transforms.transform import Mixture
 from keras_compembed.transforms.transform import Transform
 
 __all__ = [

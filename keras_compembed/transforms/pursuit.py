@@ -108,8 +108,6 @@ def pursue_non_negative(products, lengths, gram, max_nonzeros, limits=None):
 
 
 class _NonNegative:
-    """Vectors and weights of rows."""
-
     def __init__(self, products, gram, max_nonzeros, limits):
         shape = len(products), max_nonzeros
         self.products, self.gram = products, gram

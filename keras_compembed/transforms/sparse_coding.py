@@ -1,7 +1,5 @@
 """Anchors and sparse transforms fitted to a table."""
 
-import dataclasses
-
 import keras
 import numpy as np
 
@@ -35,7 +33,7 @@ def sparse_code(
     """Finds a sparse T such that T times the anchors is close to a table."""
     table = check_fitted_table(table, smallest=0, shards=True, warn=False)
     anchors = check_table(anchors, "anchors", table.shape[1])
-    budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
+    budget = _Budget(table, max_nonzeros, total_nonzeros, sample_weight)
     return _code(table, anchors, budget, non_negative)[0]
 
 
@@ -53,7 +51,7 @@ def learn_dictionary(
     """Learns anchors and a sparse T whose product is close to a table."""
     table = check_fitted_table(table, shards=True)
     check_num_anchors(num_anchors, len(table))
-    budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
+    budget = _Budget(table, max_nonzeros, total_nonzeros, sample_weight)
     iterations = check_positive_int("iterations", iterations, minimum=0)
     rng = np.random.default_rng(check_seed(seed))
     rows = rng.choice(len(table), num_anchors, replace=False)
@@ -71,7 +69,12 @@ def learn_dictionary(
                 lowest, best = loss, (transform, anchors)
             if done < iterations:
                 anchors = _fit_anchors(table, transform, anchors, budget.weight)
-                _replace_unused(table, transform, squares, anchors)
+                used = np.bincount(transform.columns, minlength=num_anchors)
+                unused = np.flatnonzero(used == 0)
+                if len(unused):
+                    # They become the rows furthest from their codes.
+                    rows = np.argsort(-squares, kind="stable")[: len(unused)]
+                    anchors[unused] = _of_length_1(table[np.sort(rows)])
             bar.update(done + 1, [("loss", loss)])
     except KeyboardInterrupt:
         if best is None:
@@ -80,13 +83,15 @@ def learn_dictionary(
     return best
 
 
-@dataclasses.dataclass(frozen=True)
 class _Budget:
     """How many non-zeros there may be."""
 
-    of_row: int
-    total: int | None
-    weight: np.ndarray
+    def __init__(self, table, of_row, total, sample_weight):
+        check_positive_int("total_nonzeros", total, optional=True)
+        weight = check_sample_weight(sample_weight, len(table))
+        if weight is None:
+            weight = np.ones(len(table), "float32")
+        self.of_row, self.total, self.weight = of_row, total, weight
 
     def gains(self, explained, start):
         """What each number of rows from `start` on is worth."""
@@ -104,14 +109,6 @@ class _Budget:
         order = np.argsort(-gains, axis=None, kind="stable")[: self.total]
         order = order[gains.ravel()[order] > 0]
         return np.bincount(order // gains.shape[1], minlength=len(gains))
-
-
-def _budget(table, max_nonzeros, total_nonzeros, sample_weight):
-    check_positive_int("total_nonzeros", total_nonzeros, optional=True)
-    weight = check_sample_weight(sample_weight, len(table))
-    if weight is None:
-        weight = np.ones(len(table), "float32")
-    return _Budget(max_nonzeros, total_nonzeros, weight)
 
 
 def _code(table, anchors, budget, non_negative):
@@ -232,15 +229,6 @@ def _fit_anchors(table, transform, anchors, weight):
     products += ridge * anchors
     gram[np.diag_indices_from(gram)] += ridge
     return _of_length_1(np.linalg.solve(gram, products))
-
-
-def _replace_unused(table, transform, squares, anchors):
-    """Puts the rows furthest from their codes for anchors of no row."""
-    used = np.bincount(transform.columns, minlength=len(anchors))
-    unused = np.flatnonzero(used == 0)
-    if len(unused):
-        furthest = np.argsort(-squares, kind="stable")[: len(unused)]
-        anchors[unused] = _of_length_1(table[np.sort(furthest)])
 
 
 def _of_length_1(rows):

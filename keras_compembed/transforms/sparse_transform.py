@@ -43,7 +43,6 @@ class SparseTransform:
 
     @property
     def nnz(self):
-        """Integer, the number of non-zeros."""
         return len(self.values)
 
     @property

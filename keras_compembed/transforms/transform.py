@@ -1,48 +1,138 @@
 """How a transform is held, begun and read."""
 
 import keras
+import tensorflow as tf
 
-from keras_compembed.transforms.dense_rows import DenseRows
+from keras_compembed.transforms.lazy_rows import DenseRows
 from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.mixture import get_mixture
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-_STORAGES = {"dense": DenseRows, "lazy": LazyRows, "sparse": SparseRows}
 # Numbers of T up to which a whole pass in each step, and memory for it and
 # for the optimizer's slots, go unnoticed.
 _DENSE_NUMBERS = 4_000_000
 _LAZY_NUMBERS = 100_000_000
 
 
+def sparsemax(rows):
+    """The points of the simplex nearest to rows: sums of 1, exact zeros."""
+    order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
+    places = tf.range(1, tf.shape(rows)[1] + 1)
+    places = tf.cast(places, rows.dtype)
+    inside = 1 + places * order > tf.cumsum(order, axis=1)
+    support, size = _support(rows, order, inside)
+    total = tf.reduce_sum(support * rows, axis=1, keepdims=True)
+    return tf.maximum(rows - (total - 1) / size, 0)
+
+
+def entmax(rows):
+    """1.5-entmax: between softmax and sparsemax, with exact zeros."""
+    rows = rows / 2
+    order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
+    places = tf.range(1, tf.shape(rows)[1] + 1)
+    places = tf.cast(places, rows.dtype)
+    mean = tf.cumsum(order, axis=1) / places
+    mean_square = tf.cumsum(tf.square(order), axis=1) / places
+    inside = _entmax_threshold(mean, mean_square, places) <= order
+    support, size = _support(rows, order, inside)
+    mean = tf.reduce_sum(support * rows, axis=1, keepdims=True) / size
+    mean_square = tf.reduce_sum(support * rows * rows, axis=1, keepdims=True)
+    threshold = _entmax_threshold(mean, mean_square / size, size)
+    return tf.square(tf.maximum(rows - threshold, 0))
+
+
+def _entmax_threshold(mean, mean_square, size):
+    rest = (1 - size * (mean_square - tf.square(mean))) / size
+    # The root of 0 has no gradient.
+    positive = rest > 0
+    root = tf.sqrt(tf.where(positive, rest, 1))
+    return mean - tf.where(positive, root, 0)
+
+
+def _support(rows, order, inside):
+    """1 for each number that has a weight, and how many they are."""
+    kept = tf.where(inside, order, order[:, :1])
+    smallest = tf.reduce_min(kept, axis=1, keepdims=True)
+    support = tf.cast(tf.stop_gradient(rows) >= smallest, rows.dtype)
+    return support, tf.reduce_sum(support, axis=1, keepdims=True)
+
+
+ACTIVATIONS = {
+    "softmax": tf.nn.softmax,
+    "sparsemax": sparsemax,
+    "entmax": entmax,
+}
+
+
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class Transform:
+class Mixture(Settings):
+    """Sets of anchors, of which each vector takes weights set by set.
+
+    Softmax makes every weight positive, though still of few numbers; the
+    others give exact zeros.
+
+    Example:
+
+    >>> mixture = Mixture(2, "sparsemax")
+    >>> rows = tf.constant([[0.0, 3.0, 0.0, 0.0]])
+    >>> mixture(rows, segments=(2, 2)).numpy()
+    array([[0. , 1. , 0.5, 0.5]], dtype=float32)
+
+    Args:
+        num_sets: Integer. Number of sets that anchors are divided into.
+            Defaults to `1`.
+        activation: `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. Defaults
+            to `None`: rows of T are the weights.
+    """
+
+    def __init__(self, num_sets=1, activation=None):
+        self.num_sets = check_positive_int("num_sets", num_sets)
+        self.activation = check_choice(
+            "activation", activation, (None, *ACTIVATIONS)
+        )
+
+    def __call__(self, rows, segments):
+        """Weights of anchors, each segment of columns by itself."""
+        if self.activation is None:
+            return rows
+        function = ACTIVATIONS[self.activation]
+        parts = tf.split(rows, segments, axis=1)
+        return tf.concat([function(part) for part in parts], axis=1)
+
+
+def get_mixture(identifier):
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if isinstance(identifier, Mixture):
+        return identifier
+    return Mixture(activation=identifier)
+
+
+_STORAGES = {"dense": DenseRows, "lazy": LazyRows, "sparse": SparseRows}
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Transform(Settings):
     """How an `ANTEmbedding` holds its transform T, begins and reads it.
 
     **Storage** of T while it is trained:
 
     - `"dense"` shrinks the whole of T after each step: the algorithm of the
       paper. A step's time grows with `input_dim * num_anchors`.
-    - `"lazy"` touches the rows of the batch. Each row remembers when it was
-      last shrunk, and what it owes since is taken when it is read, so that
-      every reading is as up to date as with `"dense"`. With SGD the two are
-      equal, but for `weight_decay`, which is of the whole variable: what a
-      row owes does not decay. With thresholds that follow coordinates, what
-      a row owes is by the mean of its non-zeros when it was last looked up:
-      near to `"dense"`, not equal. Pass the optimizer through
+    - `"lazy"` touches the rows of the batch; the shrinkage that a row owes is
+      taken when it is read. With SGD it is equal to `"dense"`, but for
+      `weight_decay`, which leaves out what a row owes; with thresholds that
+      follow coordinates, near to it. Use
       `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
-      not depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
-      too where a model calls the layer more than once: Keras's optimizers
-      take the gradients of several look-ups apart.
+      not depend on `input_dim`, and where a model calls the layer more than
+      once: Keras's optimizers take the gradients of several look-ups apart.
     - `"sparse"` holds at most 16 numbers per row, or as many as
-      `keras_compembed.transforms.SparseRows(max_nonzeros)` says, so that
-      memory does not depend on `num_anchors`. Free places of a row go to the
-      anchors with the largest gradient when it is looked up.
-
-    By default, T is dense up to 4 million numbers, lazy up to 100 million
-    and sparse beyond.
+      `keras_compembed.transforms.SparseRows(max_nonzeros)` says: memory does
+      not depend on `num_anchors`.
 
     Example:
 
@@ -52,7 +142,8 @@ class Transform:
     Args:
         storage: `None`, `"dense"`, `"lazy"`, `"sparse"`, or an instance such
             as `keras_compembed.transforms.SparseRows(max_nonzeros=8)`.
-            Defaults to `None`: by the size of T.
+            Defaults to `None`: dense up to 4 million numbers, lazy up to 100
+            million and sparse beyond.
         mixture: What turns each row of T into the weights of anchors:
             `None` (nothing), `"softmax"`, `"sparsemax"`, `"entmax"`, or for
             several sets of anchors a `keras_compembed.transforms.Mixture`.
@@ -119,22 +210,3 @@ class Transform:
     def changed(self, **changes):
         """The same but for some arguments."""
         return Transform(**vars(self) | changes)
-
-    def get_config(self):
-        return {
-            name: keras.saving.serialize_keras_object(part)
-            for name, part in vars(self).items()
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-
-def get_transform(identifier):
-    """A `Transform` of an argument, or of its serialized form."""
-    if isinstance(identifier, dict):
-        identifier = keras.saving.deserialize_keras_object(identifier)
-    if isinstance(identifier, Transform):
-        return identifier
-    return Transform(identifier)

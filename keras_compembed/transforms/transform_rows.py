@@ -1,5 +1,9 @@
-"""Base of the ways to hold a transform."""
+"""Base of the ways to hold a transform, and what they share."""
 
+import functools
+import random
+
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import share_of_device
@@ -7,11 +11,15 @@ from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.saving import Settings
 
 _CHUNK_NUMBERS = 1 << 22
+# Numbers in a row at the start, and the largest of them.
+_START_NONZEROS = 4
+_START_VALUE = 0.1
 
 
-class TransformRows:
+class TransformRows(Settings):
     """A way to hold the transform T of an `ANTEmbedding`."""
 
     # A layer makes an instance of its own from settings, by `set_shape` and
@@ -20,18 +28,19 @@ class TransformRows:
     # `after_step`, `count`, `rows` (a NumPy array), `load` (a
     # `SparseTransform`) and `whole`, what `project` needs.
 
+    # Attributes that are arguments of the constructor.
+    _settings = ()
+
     def __init__(self):
         self.variable = None
         self.compute_dtype = None
         self.num_rows = self.num_anchors = None
 
     def set_shape(self, num_rows, num_anchors):
-        """Sets the shape of T."""
         self.num_rows = num_rows
         self.num_anchors = num_anchors
 
     def build(self, add_weight, dtype, start, l1, l1_value, free_entries):
-        """Makes the variables."""
         self.dtype = dtype
         self.start = start
         self.l1 = l1
@@ -41,7 +50,6 @@ class TransformRows:
         self.make_variables()
 
     def add_transform(self, shape, initializer):
-        """The variable that the optimizer trains."""
         return self.add_variable(
             "transform", shape, self.dtype, initializer, trainable=True
         )
@@ -75,7 +83,6 @@ class TransformRows:
             yield start, min(start + size, self.num_rows)
 
     def to_sparse(self):
-        """All rows as a `SparseTransform`."""
         return SparseTransform.from_parts(
             (self.rows(start, stop) for start, stop in self.chunks()),
             self.num_anchors,
@@ -113,12 +120,7 @@ class TransformRows:
         return product(scores, stored)
 
     def get_config(self):
-        """The arguments of the constructor."""
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+        return {name: getattr(self, name) for name in self._settings}
 
 
 def gather(stored, places):
@@ -135,3 +137,125 @@ def gather(stored, places):
         return tf.gather(stored, places), gradient
 
     return read(stored)
+
+
+def scatter_columns(columns, values, num_columns):
+    """Dense rows `(rows, num_columns)` of some numbers in each."""
+    num_rows = tf.shape(columns)[0]
+    width = num_columns + 1
+    places = tf.expand_dims(tf.range(num_rows) * width, 1) + columns
+    # Much faster of flat tensors, and what ONNX has.
+    flat = tf.math.unsorted_segment_sum(
+        tf.reshape(values, (-1,)),
+        tf.reshape(places, (-1,)),
+        num_rows * width,
+    )
+    return tf.reshape(flat, (-1, width))[:, :num_columns]
+
+
+class FreeEntries:
+    """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse."""
+
+    def __init__(self, relations, anchor_ids):
+        offsets, columns = [0], []
+        if relations is not None:
+            offsets, columns = relations.free_entries(anchor_ids)
+        self.num_columns = len(anchor_ids)
+        lengths = np.diff(offsets)
+        self._longest = int(lengths.max(initial=0))
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        self._entries = np.stack([rows, columns], axis=1).astype("int64")
+        self._starts = np.asarray(offsets[:-1], "int32")
+        self._lengths = lengths.astype("int32")
+        self._columns = np.asarray(columns, "int32")
+
+    def __len__(self):
+        return len(self._entries)
+
+    def of_rows(self, ids):
+        """Boolean tensor `(ids, num_columns)`, or None if nothing is free."""
+        if not len(self):
+            return None
+        places = tf.range(self._longest)
+        inside = places < tf.gather(self._lengths, ids)[:, None]
+        places = places + tf.gather(self._starts, ids)[:, None]
+        columns = tf.gather(self._columns, tf.where(inside, places, 0))
+        columns = tf.where(inside, columns, self.num_columns)
+        ones = tf.ones_like(columns, "float32")
+        return scatter_columns(columns, ones, self.num_columns) > 0
+
+    def of_entries(self, ids, columns):
+        """Boolean tensor like `columns`, `(ids, some columns)`."""
+        free = self.of_rows(ids)
+        return None if free is None else tf.gather(free, columns, batch_dims=1)
+
+    def restore(self, shrunk, values):
+        """Puts the free entries of the whole matrix `values` into `shrunk`."""
+        if not len(self):
+            return shrunk
+        return tf.tensor_scatter_nd_update(
+            shrunk, self._entries, tf.gather_nd(values, self._entries)
+        )
+
+
+class TransformStart:
+    """Initializers of T: of all of it, or of numbers and their columns."""
+
+    def __init__(self, anchor_ids, non_negative=True, initializer=None):
+        self.anchor_ids = anchor_ids
+        self.non_negative = non_negative
+        self.initializer = initializer
+
+    def table(self, shape, dtype=None):
+        """All of T, dense."""
+        if self.initializer is None:
+            num_rows, num_anchors = shape
+            places = num_rows, min(_START_NONZEROS, num_anchors)
+            table = np.zeros(shape)
+            np.put_along_axis(
+                table, self.columns(places), self.values(places), axis=1
+            )
+        else:
+            # Keras may build layers in a graph, where there are no numbers.
+            with tf.init_scope():
+                table = np.array(self.initializer(shape, dtype=dtype))
+            if self.non_negative:
+                table = np.maximum(table, 0)
+            rows, columns = one_hot_rows(self.anchor_ids)
+            table[rows] = 0
+            table[rows, columns] = 1
+        return tf.convert_to_tensor(table, dtype=dtype)
+
+    def values(self, shape, dtype=None):
+        """The numbers in places of rows, `(rows, places)`."""
+        rng = np.random.default_rng(self._seed + 1)
+        low = 0 if self.non_negative else -_START_VALUE
+        values = rng.uniform(low, _START_VALUE, shape)
+        values[:, _START_NONZEROS:] = 0
+        rows, _ = one_hot_rows(self.anchor_ids)
+        values[rows] = 0
+        values[rows, 0] = 1
+        return values.astype(dtype or "float64")
+
+    def columns(self, shape, dtype="int32"):
+        """The columns of the places of `values`, different ones in a row."""
+        num_rows, places = shape
+        num_anchors = len(self.anchor_ids)
+        rng = np.random.default_rng(self._seed)
+        first = rng.integers(num_anchors, size=(num_rows, 1))
+        rows, columns = one_hot_rows(self.anchor_ids)
+        first[rows, 0] = columns
+        stride = num_anchors // places
+        columns = (first + stride * np.arange(places)) % num_anchors
+        return columns.astype(dtype)
+
+    @functools.cached_property
+    def _seed(self):
+        """One for values and columns alike."""
+        return random.getrandbits(31)
+
+
+def one_hot_rows(anchor_ids):
+    """Where objects that are anchors have their 1, as `(ids, columns)`."""
+    ids, columns = np.unique(anchor_ids, return_index=True)
+    return ids[ids >= 0], columns[ids >= 0]

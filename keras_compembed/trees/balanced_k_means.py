@@ -39,7 +39,6 @@ def cluster_levels(vectors, branching, seed, verbose):
 
 
 def _split_level(vectors, order, sizes, parts, rng, bar):
-    """Splits clusters, each a stretch of `order` of one of `sizes`."""
     order = order.copy()
     starts = np.cumsum(sizes) - sizes
     counts = np.empty((len(sizes), parts), "int64")

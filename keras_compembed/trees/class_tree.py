@@ -3,8 +3,6 @@
 import numpy as np
 
 from keras_compembed.trees.balanced_k_means import cluster_levels
-from keras_compembed.trees.path_starts import label_means
-from keras_compembed.trees.path_starts import node_means
 from keras_compembed.trees.tree_children import balanced_children
 from keras_compembed.trees.tree_children import balanced_parts
 from keras_compembed.trees.tree_children import check_children
@@ -12,22 +10,25 @@ from keras_compembed.trees.tree_children import huffman_children
 from keras_compembed.trees.tree_children import pad_children
 from keras_compembed.trees.tree_children import sort_levels
 from keras_compembed.trees.tree_children import taxonomy_children
+from keras_compembed.utils.validation import check_one_a_class
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
 # Numbers of entries of the tree are int32.
 _MOST_CLASSES = 2**30
+# Numbers held at a time.
+_ENTRIES = 1 << 22
 
 
 class ClassTree:
     """A tree over classes, for beam search.
 
-    It may have any branching, and classes of different depths, directly below
-    inner nodes of any level. Inner nodes, without the root, are numbered from
-    0 level by level.
+    Of any branching, with classes at any depth. Inner nodes, without the
+    root, are numbered from 0 level by level.
 
     Example:
 
@@ -43,30 +44,22 @@ class ClassTree:
         children: Integer array `(num_nodes + 1, branching)`: row 0 for the
             children of the root, row `1 + i` for those of inner node `i`.
             Entries are `i` for inner node `i`, `num_nodes + c` for class `c`,
-            and, only at the ends of rows, -1. Inner nodes in another order
-            than level by level are renumbered.
+            and, only at the ends of rows, -1. Inner nodes are renumbered
+            level by level.
         num_classes: Integer.
 
     Attributes:
         children: int32 array, as above.
-        num_classes, num_nodes: Integers, the numbers of classes and of inner
-            nodes without the root.
+        num_classes, num_nodes: Integers, classes and inner nodes.
         branching: Integer, the most children that a node has.
         depth: Integer, edges from the root to the deepest class.
         level_sizes: Tuple of integers, inner nodes at depth 1, 2, and so on.
-        class_parents: int32 array `(num_classes,)`, the inner node above each
-            class, -1 for the root.
-        node_parents: int32 array `(num_nodes,)`, the inner node above each
-            inner node, -1 for the root.
-        class_means: float32 array `(num_classes, width)`, or None: centres of
-            classes, where the tree was built from vectors.
-        node_means: float32 array `(num_nodes, width)`, or None: mean of the
-            centres below each inner node.
-        root_mean: float32 array `(width,)`, or None: mean of all centres.
-
-    Raises:
-        ValueError: if `children` is not such an array: a class or an inner
-            node is missing or comes twice, or nodes form a circle.
+        class_parents, node_parents: int32 arrays `(num_classes,)` and
+            `(num_nodes,)`, the inner node above each, -1 for the root.
+        class_means, node_means, root_mean: float32 arrays
+            `(num_classes, width)`, `(num_nodes, width)` and `(width,)`: where
+            the tree was built from vectors, centres of classes and means of
+            those below nodes, else None.
 
     References:
         - Han, Huang & Zhang, Candidates vs. Noises Estimation for Large
@@ -98,20 +91,17 @@ class ClassTree:
         """Builds a tree by hierarchical balanced k-means.
 
         From the top down, each node's classes are split into clusters whose
-        sizes differ by 1 at most. The tree is as shallow as it can be, and
-        classes are of the same depth, with `branching=2` of depths that
-        differ by 1 at most. The root has as few children as that takes, and
-        nodes below it about `branching`.
+        sizes differ by 1 at most. The tree is as shallow as it can be, with
+        depths that differ by 1 at most.
 
         Args:
             vectors: Array `(num_classes, width)` of finite numbers, a centre
-                for each class. It is kept as `class_means`, without a copy if
-                it is float32.
+                for each class.
             branching: Integer of at least 2, the most children of a node.
                 Defaults to `10`.
             weights: Optional array `(num_classes,)` of numbers of at least 0,
-                how much each class counts in the means of nodes: numbers of
-                examples, say. Defaults to `None`, all alike.
+                how much each class counts in the means of nodes. Defaults to
+                `None`, all alike.
             seed: Optional integer. Makes the tree repeatable.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
         """
@@ -119,12 +109,7 @@ class ClassTree:
         vectors = check_table(vectors, "vectors")
         if weights is not None:
             weights = check_scores("weights", weights)
-            require(
-                len(weights) == len(vectors),
-                "`weights` must have one entry for each class.",
-                num_classes=len(vectors),
-                weights=len(weights),
-            )
+            check_one_a_class("weights", weights, len(vectors))
         check_seed(seed)
         vectors = np.asarray(vectors, "float32", order="C")
         order, levels = cluster_levels(vectors, branching, seed, verbose)
@@ -138,12 +123,11 @@ class ClassTree:
         """Builds a tree from labelled examples, as `from_vectors`.
 
         Classes are placed by the means of their examples, those without any
-        at the mean of all examples. Classes count by their examples in the
-        means of nodes.
+        at the mean of all, and count by their number of examples.
 
         Args:
-            x: Array `(examples, width)` of finite numbers: features, as those
-                a trained encoder gives. It may be memory-mapped.
+            x: Array `(examples, width)` of finite features. It may be
+                memory-mapped.
             y: Integer array `(examples,)` or `(examples, 1)`, labels.
             num_classes: Optional integer. Defaults to the largest label
                 plus 1.
@@ -174,12 +158,10 @@ class ClassTree:
     def from_frequencies(cls, counts, branching=2):
         """Builds the Huffman tree: frequent classes near the root.
 
-        No tree of this branching has a smaller mean depth by `counts`. Only
-        one of the deepest nodes may have fewer than `branching` children.
+        No tree of this branching has a smaller mean depth by `counts`.
 
         Args:
-            counts: Array `(num_classes,)` of numbers of at least 0. Classes
-                of count 0 come deepest, and as evenly as can be.
+            counts: Array `(num_classes,)` of numbers of at least 0.
             branching: Integer of at least 2. Defaults to `2`.
         """
         branching = check_positive_int("branching", branching, minimum=2)
@@ -190,8 +172,7 @@ class ClassTree:
     def from_taxonomy(cls, paths):
         """Builds a tree from names of groups.
 
-        Groups with but one child are left out, and the child takes their
-        place.
+        A group's only child takes its place.
 
         Example:
 
@@ -201,10 +182,8 @@ class ClassTree:
 
         Args:
             paths: Sequence with the names of the groups above each class,
-                from the top down, for instance tuples of strings. A group is
-                known by all the names down to it. A class may be directly
-                below a group of groups, or, with no names, below the root.
-                The last name may be the class's own.
+                from the top down, for instance tuples of strings, none for
+                below the root. A group is known by all the names down to it.
         """
         paths = list(paths)
         return cls(taxonomy_children(paths), len(paths))
@@ -215,8 +194,7 @@ class ClassTree:
 
         Args:
             groups: Integer array `(num_classes,)`, the number of each class's
-                subset. Inner nodes are in the order of these numbers; numbers
-                that no class has are left out.
+                subset. Inner nodes are in the order of these numbers.
         """
         groups = np.asarray(groups)
         require(
@@ -234,9 +212,7 @@ class ClassTree:
 
     @classmethod
     def random(cls, num_classes, branching=10, seed=None):
-        """Builds a tree over classes in random order.
-
-        It has the shape of that of `from_vectors`.
+        """Builds a tree over classes in random order, evenly branched.
 
         Args:
             num_classes: Integer.
@@ -294,3 +270,90 @@ class ClassTree:
             f"num_nodes={self.num_nodes}, branching={self.branching}, "
             f"depth={self.depth})"
         )
+
+
+def node_means(tree, vectors, weights=None):
+    """Mean of the vectors of the classes below each inner node."""
+    width = vectors.shape[1]
+    means = np.zeros((tree.num_nodes + 1, width), "float32")
+    # Of the entries of children: inner nodes, then classes, then padding.
+    size = tree.num_nodes + tree.num_classes
+    counts = np.ones(size + 1)
+    counts[-1] = 0
+    loads = counts.copy()
+    if weights is not None:
+        loads[tree.num_nodes : size] = weights
+    stops = np.cumsum([1, *tree.level_sizes])
+    step = max(1, _ENTRIES // (tree.branching * width))
+    for start, stop in zip([0, *stops[:-1]][::-1], stops[::-1], strict=True):
+        for first in range(start, stop, step):
+            rows = slice(first, min(first + step, stop))
+            below = tree.children[rows]
+            share = loads[below]
+            share = np.where(
+                share.any(axis=1, keepdims=True), share, counts[below]
+            )
+            share /= share.sum(axis=1, keepdims=True)
+            inner = (below >= 0) & (below < tree.num_nodes)
+            parts = vectors[np.clip(below - tree.num_nodes, 0, None)]
+            parts[inner] = means[1 + below[inner]]
+            share = share[:, None].astype("float32")
+            means[rows] = np.matmul(share, parts)[:, 0]
+            # The root is nobody's child.
+            nodes = slice(max(rows.start - 1, 0), rows.stop - 1)
+            below = below[rows.start == 0 :]
+            loads[nodes] = loads[below].sum(axis=1)
+            counts[nodes] = counts[below].sum(axis=1)
+    return means[1:], means[0]
+
+
+def label_means(x, y, num_classes):
+    """Mean of the examples of each class."""
+    sums = np.zeros((num_classes, x.shape[1]), "float32")
+    total = np.zeros(x.shape[1])
+    for start, chunk in float_chunks(x):
+        labels = y[start : start + len(chunk)]
+        order = np.argsort(labels, kind="stable")
+        labels = labels[order]
+        firsts = np.flatnonzero(np.diff(labels, prepend=-1))
+        # In float64: many examples may be of one class.
+        part = np.add.reduceat(chunk[order], firsts, axis=0, dtype="float64")
+        sums[labels[firsts]] += part
+        total += part.sum(axis=0)
+    counts = np.bincount(y, minlength=num_classes)
+    sums /= np.maximum(counts, 1)[:, None].astype("float32")
+    sums[counts == 0] = total / len(x)
+    return sums, counts
+
+
+def differences_of_means(tree):
+    """Vectors whose sums over paths are the means that a tree was made from."""
+    above = np.concatenate([tree.node_means, tree.root_mean[None]])
+    # A parent of -1, the root, is the last row.
+    classes = tree.class_means - above[tree.class_parents]
+    return classes, tree.node_means - above[tree.node_parents]
+
+
+def log_shares(tree, counts):
+    """Biases whose sums over paths are the log frequencies of classes."""
+    counts = np.asarray(counts, "float64")
+    shares = np.log(counts / counts.sum())
+    if tree is None:
+        return shares.astype("float32"), None
+    return differences_of_biases(tree, shares)
+
+
+def differences_of_biases(tree, biases):
+    """Biases whose sums over paths are those given."""
+    biases = np.asarray(biases, "float64")
+    # A parent of -1, the root, is the last one.
+    above = np.full(tree.num_nodes + 1, -np.inf)
+    np.logaddexp.at(above, tree.class_parents, biases)
+    ends = np.cumsum(tree.level_sizes, dtype=int)
+    for end, size in zip(ends[::-1], tree.level_sizes[::-1], strict=True):
+        nodes = np.arange(end - size, end)
+        np.logaddexp.at(above, tree.node_parents[nodes], above[nodes])
+    above[-1] = 0
+    classes = biases - above[tree.class_parents]
+    nodes = above[:-1] - above[tree.node_parents]
+    return classes.astype("float32"), nodes.astype("float32")

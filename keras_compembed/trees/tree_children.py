@@ -138,7 +138,7 @@ def huffman_children(counts, branching):
     entries[is_leaf] = num_nodes + order
     entries[~is_leaf] = np.arange(num_nodes)
     children = pad_children(entries, taken.sum(axis=1))
-    # The root comes last and is to be first.
+    # The root comes last.
     return np.roll(children, 1, axis=0)
 
 

@@ -10,6 +10,25 @@ import numpy as np
 _KEY = "seed_state"
 
 
+class Settings:
+    """Base of settings whose attributes are the constructor's arguments."""
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {name: serialize(part) for name, part in vars(self).items()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def get_settings(cls, identifier):
+    """One of a class, of itself, its serialized form or first argument."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    return identifier if isinstance(identifier, cls) else cls(identifier)
+
+
 def serialize_part(part):
     """The config of a part of a layer, which may be a part of others too."""
     config = keras.saving.serialize_keras_object(part)
@@ -76,6 +95,17 @@ class WholeLoad:
         own = {str(i): each for i, each in enumerate(self.weights)}
         check_shapes(self, store, own)
         super().load_own_variables(store)
+
+    def _add_state(self, name, values, dtype="int32"):
+        """A weight that starts as an array and no optimizer changes."""
+        return self.add_weight(
+            name=name,
+            shape=np.shape(values),
+            dtype=dtype,
+            initializer=lambda shape, dtype: values,
+            trainable=False,
+            autocast=False,
+        )
 
 
 def check_shapes(layer, store, variables):

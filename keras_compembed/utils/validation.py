@@ -287,6 +287,16 @@ def check_scores(name, scores, owner="id"):
     return scores
 
 
+def check_one_a_class(name, values, num_classes):
+    """Raises unless there is one value for each class."""
+    require(
+        len(values) == num_classes,
+        f"`{name}` must have one entry for each class.",
+        num_classes=num_classes,
+        **{name: len(values)},
+    )
+
+
 def check_class_counts(class_counts, num_classes):
     """Returns positive counts, one for each class, or None."""
     if class_counts is None:

@@ -11,7 +11,7 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed import anchors
 from keras_compembed.anchors.anchor_initializer import Dynamic
-from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.anchor_initializer import Mixed
 
 COUNTS = [5, 9, 0, 9, 7, 1]
 TABLE = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")

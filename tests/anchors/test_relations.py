@@ -8,7 +8,7 @@ import pytest
 from errors import refused
 
 from keras_compembed.anchors import Relations
-from keras_compembed.anchors import cooccurrence
+from keras_compembed.anchors.relations import count_pairs
 
 PAIRS = [(0, 3), (3, 0), (4, 1), (2, 2), (3, 1), (0, 3)]
 
@@ -125,7 +125,7 @@ def naive_counts(documents, window, ignore=()):
 def test_counts_equal_the_naive_ones(window):
     rng = np.random.default_rng(0)
     documents = [rng.integers(12, size=n) for n in (50, 0, 3, 1, 200, 21)]
-    keys, counts = cooccurrence.count_pairs(documents, 12, window, [2, 5])
+    keys, counts = count_pairs(documents, 12, window, [2, 5])
     expected = naive_counts(documents, window, [2, 5])
     found = zip(zip(*np.divmod(keys, 12), strict=True), counts, strict=True)
     assert {(int(u), int(v)): n for (u, v), n in found} == expected
@@ -139,7 +139,7 @@ def test_counts_of_long_texts(input_dim):
     """Read part by part; of the larger vocabulary, most pairs are new."""
     rng = np.random.default_rng(0)
     stream = rng.integers(input_dim, size=600_000).astype("uint32")
-    keys, counts = cooccurrence.count_pairs(stream, input_dim, 9)
+    keys, counts = count_pairs(stream, input_dim, 9)
     expected = []
     for distance in range(1, 10):
         pairs = np.stack([stream[:-distance], stream[distance:]])
@@ -150,7 +150,7 @@ def test_counts_of_long_texts(input_dim):
     np.testing.assert_array_equal(counts, expected[1])
     # No pair spans two documents, however many are read at once.
     documents = np.split(stream[:300_000], 150_000)
-    keys, counts = cooccurrence.count_pairs(documents, input_dim, 9)
+    keys, counts = count_pairs(documents, input_dim, 9)
     assert counts.sum() == np.count_nonzero(
         stream[:300_000:2] != stream[1:300_000:2]
     )

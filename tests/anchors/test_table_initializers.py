@@ -5,7 +5,7 @@ import pytest
 from errors import refused
 
 from keras_compembed import anchors
-from keras_compembed.anchors.k_means_plus_plus import k_means_seeds
+from keras_compembed.anchors.data_initializers import k_means_seeds
 
 
 def normal_table(rows=200, columns=5):

@@ -7,8 +7,8 @@ import tensorflow as tf
 from beam_heads import TREES
 
 from keras_compembed.candidates import CandidateGroups
-from keras_compembed.candidates.candidate_groups import is_in
 from keras_compembed.candidates.class_scores import ClassScores
+from keras_compembed.candidates.selector import is_in
 from keras_compembed.trees.tree_arrays import TreeArrays
 
 WIDTH = 3

@@ -10,10 +10,10 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.candidates import AllClasses
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates.default_choice import MOST_SCORED
-from keras_compembed.candidates.default_choice import SCORED
-from keras_compembed.candidates.default_choice import enough_scored
-from keras_compembed.candidates.default_choice import worthy_candidates
+from keras_compembed.candidates.candidates_vs_noises import MOST_SCORED
+from keras_compembed.candidates.candidates_vs_noises import SCORED
+from keras_compembed.candidates.candidates_vs_noises import enough_scored
+from keras_compembed.candidates.candidates_vs_noises import worthy_candidates
 from keras_compembed.noises import UnigramNoise
 
 # Of nearly a million labels.

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.candidates import FrequencySubsets
-from keras_compembed.candidates.frequency_subsets import split_evenly
+from keras_compembed.candidates.count_selectors import split_evenly
 
 COUNTS = 10_000 // np.arange(1, 101)
 

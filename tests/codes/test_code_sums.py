@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.codes.codeword_sums import count_codes
-from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.codes.code_scores import FieldColumns
+from keras_compembed.codes.packing import count_codes
 
 GROUPS, LENGTH, NUM_CODEBOOKS, CODEBOOK_SIZE = 3, 5, 4, 6
 RNG = np.random.default_rng(0)

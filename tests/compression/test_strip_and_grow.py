@@ -8,7 +8,7 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms.sparse_coding import sparse_code
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from children import run_python
 
 import keras_compembed as kc
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 BATCH_SIZE, IDS = 16, 40
 

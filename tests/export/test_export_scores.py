@@ -16,7 +16,7 @@ from model_zoo import WithArgument
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.export import export_litert
 from keras_compembed.trees import ClassTree
 

@@ -18,9 +18,9 @@ from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import Transform
-from keras_compembed.transforms.fixed_rows import FixedRows
-from keras_compembed.transforms.mixture import ACTIVATIONS
+from keras_compembed.transforms.sparse_rows import FixedRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.transform import ACTIVATIONS
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")

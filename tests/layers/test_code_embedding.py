@@ -11,9 +11,9 @@ from layer_checks import check_policy
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
-from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.learners.query_codes import NearestCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
 HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")

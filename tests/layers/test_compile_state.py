@@ -19,7 +19,7 @@ from layer_cases import codes
 from layer_cases import head
 
 import keras_compembed as kc
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 # Within a period of what is done every so many steps.
 FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE

@@ -8,9 +8,9 @@ from errors import refused
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
-from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.compositions.sum_composition import SumComposition
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.compositions.composition import SumComposition
+from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.learners.task_codes import FollowingCodes
 
 ROWS, WIDTH, LENGTH = 50, 12, 7
 COMBINERS = ("mean", "sum", "sqrtn")

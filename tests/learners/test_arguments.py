@@ -11,7 +11,7 @@ from keras_compembed.learners import KDCodeLearner
 from keras_compembed.learners import RandomCodeLearner
 from keras_compembed.learners import TemperatureSchedule
 from keras_compembed.learners import Training
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
+from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 GRADIENTS = [KDCodeLearner, GumbelCodeLearner]

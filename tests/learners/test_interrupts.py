@@ -11,7 +11,7 @@ from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed import learners
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
+from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2

@@ -9,7 +9,7 @@ import pytest
 
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners import RandomCodeLearner
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
+from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
 
 def make_table(num_rows=300, width=12, seed=0):

@@ -9,8 +9,8 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.learners import SoftmaxCodes
-from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.query_codes import NearestCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 ROWS, WIDTH, M, K = 12, 7, 3, 5
 TEACHER = np.random.default_rng(5).normal(size=(ROWS, WIDTH))

@@ -37,7 +37,7 @@ EAGER_AND_XLA = pytest.mark.parametrize(
 
 def built(noise, num_classes=NUM_CLASSES):
     noise.attach(num_classes)
-    noise.build()
+    noise.build(None)
     return noise
 
 

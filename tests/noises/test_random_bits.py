@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.noises.random_bits import random_bits
-from keras_compembed.noises.random_bits import random_order
+from keras_compembed.noises.noise import random_bits
+from keras_compembed.noises.noise import random_order
 
 SEED = (3, 4)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.optimizers.device_rows import unique_places
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import keras_compembed as kc
 from keras_compembed import candidates
 from keras_compembed import trees
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 IDS, WIDTH, LABELS, BATCH_SIZE = 40, 6, 3, 16
 CLASSES, FEATURES = 30, 8

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.task_codes import FollowingCodes
 
 ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 80, 5, 60, 8, 16, 2
 COUNTS = 1 + 600 // np.arange(1, IDS + 1)

@@ -10,8 +10,8 @@ from text_references import hard_texts
 from text_references import with_wrong_bytes
 
 import keras_compembed as kc
-from keras_compembed.text.normalization import compact_rules
-from keras_compembed.text.normalization import read_rules
+from keras_compembed.text.piece_table import compact_rules
+from keras_compembed.text.piece_table import read_rules
 
 tensorflow_text = pytest.importorskip("tensorflow_text")
 sentencepiece = pytest.importorskip("sentencepiece")

@@ -10,7 +10,7 @@ from text_references import with_wrong_bytes
 from text_references import word_ids
 
 import keras_compembed as kc
-from keras_compembed.text.vectorization import as_tokenizer
+from keras_compembed.text.word_tokenizer import as_tokenizer
 
 pytest.importorskip("tensorflow_text")
 WordTokenizer = kc.text.WordTokenizer

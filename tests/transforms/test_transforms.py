@@ -12,14 +12,14 @@ from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import Transform
-from keras_compembed.transforms.dense_rows import DenseRows
+from keras_compembed.transforms.l1 import separation
+from keras_compembed.transforms.l1 import shrink
+from keras_compembed.transforms.lazy_rows import DenseRows
 from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.mixture import ACTIVATIONS
-from keras_compembed.transforms.mixture import entmax
-from keras_compembed.transforms.mixture import sparsemax
-from keras_compembed.transforms.proximal_step import shrink
-from keras_compembed.transforms.separation import Separation
 from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.transform import ACTIVATIONS
+from keras_compembed.transforms.transform import entmax
+from keras_compembed.transforms.transform import sparsemax
 
 
 def by_bisection(row, power):
@@ -209,9 +209,8 @@ ROWS = np.abs(np.random.default_rng(0).normal(size=(12, 6))).astype("float32")
 
 
 def test_separation_of_all_pairs_and_of_padding():
-    separation = Separation(2.0)
     losses = [
-        float(separation(tf.range(shift % 2, 10), ROWS[shift % 2 : 10]))
+        float(separation(tf.range(shift % 2, 10), ROWS[shift % 2 : 10], 2.0))
         for shift in range(40)
     ]
     products = ROWS[:10] @ ROWS[:10].T
@@ -220,7 +219,8 @@ def test_separation_of_all_pairs_and_of_padding():
     # Numbers count without their sign, and padding is in no pair.
     ids = tf.constant([0, 8, 5])
     for sign in (1, -1):
-        found = Separation(1.0, mask_zero=True)(ids, sign * ROWS[[0, 8, 5]])
+        rows = sign * ROWS[[0, 8, 5]]
+        found = separation(ids, rows, 1.0, mask_zero=True)
         np.testing.assert_allclose(found, ROWS[8] @ ROWS[5], rtol=1e-6)
 
 

@@ -9,8 +9,8 @@ from beam_heads import make_head
 from beam_heads import search
 
 from keras_compembed.trees import ClassTree
-from keras_compembed.trees.beam_search import find_frontier
 from keras_compembed.trees.tree_arrays import TreeArrays
+from keras_compembed.trees.tree_arrays import find_frontier
 
 # Sums of some tens of products of numbers around one, in float32.
 ROUNDING = dict(rtol=1e-5, atol=1e-5)

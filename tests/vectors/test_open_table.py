@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
+from keras_compembed.learners.additive_quantizer import FactorQuantizer
 from keras_compembed.utils.validation import TableShards
 
 safetensors = pytest.importorskip("safetensors.numpy")
