@@ -52,7 +52,7 @@ def _defined(tree):
             if isinstance(node.ctx, ast.Store):
                 if isinstance(node, ast.Name):
                     yield node.id
-                elif getattr(node.value, "id", None) in ("self", "cls"):
+                elif getattr(node.value, "id", None) == "self":
                     yield node.attr
 
 

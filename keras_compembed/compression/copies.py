@@ -1,5 +1,6 @@
 """Copies of models, compared with them and compiled as they are."""
 
+import re
 import warnings
 
 import keras
@@ -280,7 +281,10 @@ def _compile(copy, model):
     # with Keras cannot be had again.
     arguments = dict(model._compile_config.config)
     _check_reads_nothing_of(model, arguments)
-    arguments["optimizer"] = _made_again(arguments["optimizer"])
+    optimizer = arguments["optimizer"]
+    arguments["optimizer"] = _made_again(optimizer)
+    if optimizer is not None:
+        _exclude_same(arguments["optimizer"], optimizer, model.variables)
     metrics = {}
 
     def fresh(item):
@@ -315,8 +319,6 @@ def _made_again(item):
         return None
     with keras.utils.custom_object_scope(custom_objects(item)):
         new = type(item).from_config(item.get_config())
-    if isinstance(item, keras.optimizers.Optimizer):
-        _exclude_from_weight_decay(new, item)
     for name, value in vars(item).items():
         if name == "built" or name.startswith("_"):
             continue
@@ -328,16 +330,17 @@ def _made_again(item):
     return new
 
 
-def _exclude_from_weight_decay(new, optimizer):
-    """Excludes what another optimizer excludes, of which no config tells."""
-    if getattr(optimizer, "_exclude_from_weight_decay", None):
-        raise ValueError(
-            "its optimizer excludes variables of the model itself from weight "
-            "decay; `var_names` would hold for the copy as well."
-        )
-    names = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
-    if names is not None:
-        new.exclude_from_weight_decay(var_names=[names.pattern])
+def _exclude_same(new, optimizer, variables):
+    """Excludes from weight decay what another does; no config tells of it."""
+    for names in vars(optimizer).values():
+        if isinstance(names, re.Pattern):
+            new.exclude_from_weight_decay(var_names=[names.pattern])
+    for x in variables:
+        if optimizer._use_weight_decay(x) != new._use_weight_decay(x):
+            raise ValueError(
+                "its optimizer excludes variables of the model itself from "
+                "weight decay; `var_names` would hold for the copy as well."
+            )
     for name, inner in vars(optimizer).items():
         if isinstance(inner, keras.optimizers.Optimizer):
-            _exclude_from_weight_decay(getattr(new, name), inner)
+            _exclude_same(getattr(new, name), inner, variables)

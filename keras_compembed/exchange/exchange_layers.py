@@ -189,5 +189,4 @@ def _take_over_nodes(old, new):
                     operation=new, node_index=first + number
                 )
     new._inbound_nodes.extend(old._inbound_nodes)
-    new._outbound_nodes.extend(old._outbound_nodes)
     return old, new, first

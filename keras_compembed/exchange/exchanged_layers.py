@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib
+import types
 
 import keras
 
@@ -46,9 +47,9 @@ class ExchangedLayers:
         }
 
     def __reduce__(self):
-        _, arguments = super().__reduce__()
+        load, arguments = super().__reduce__()
         # Pickles find classes by their modules and names, and not this one.
-        return keras.layers.Layer._unpickle_model, arguments
+        return types.MethodType(load.__func__, keras.layers.Layer), arguments
 
     @classmethod
     def from_config(cls, config):

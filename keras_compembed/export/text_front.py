@@ -124,8 +124,11 @@ def _cut(model):
             return layer, None
         # TextVectorization makes int64 numbers, which all that reads them
         # would have to turn into int32.
-        ids._dtype = "int32"
-        return layer, keras.Model(ids, outputs, name=model.name)
+        return layer, keras.models.clone_model(
+            keras.Model(ids, outputs, name=model.name),
+            keras.Input(batch_shape=ids.shape, dtype="int32"),
+            clone_function=lambda inner: inner,
+        )
     ids = keras.Input(batch_shape=inner.inputs[0].shape, dtype="int32")
     found = keras.tree.flatten(inner(ids))
     new = {

@@ -50,8 +50,9 @@ def get_signature(model, input_signature=None):
     """Specs of the model's inputs, in the structure that it is called with."""
     if input_signature is None:
         # A Sequential knows its inputs once it is built.
-        inputs = getattr(model, "inputs", None)
-        input_signature = getattr(model, "_inputs_struct", inputs)
+        input_signature = getattr(model, "inputs", None)
+        if input_signature and not isinstance(model, keras.Sequential):
+            input_signature = model.input
         require(
             input_signature is not None,
             "`input_signature` must be given for a model that was not made "

@@ -8,13 +8,10 @@ from keras_compembed.utils.model_parts import layer_of
 def check_compiled(model, head):
     """Refuses what Keras has to measure scores by, which features are not."""
     outputs, paths = _find_outputs(model, head)
-    metrics = getattr(model, "_compile_metrics", None)
-    compiled = {"loss": model.loss}
-    for argument in ("metrics", "weighted_metrics"):
-        compiled[argument] = getattr(metrics, f"_user_{argument}", None)
-    for argument, parts in compiled.items():
+    compiled = model._compile_config.config
+    for argument in ("loss", "metrics", "weighted_metrics"):
         get = keras.losses.get if argument == "loss" else keras.metrics.get
-        for part in _parts_of(parts, outputs, paths, model):
+        for part in _parts_of(compiled[argument], outputs, paths, model):
             if _is_of_keras(part, get):
                 ours = "a loss such as `keras_compembed.CANELoss()`"
                 if argument != "loss":
@@ -33,7 +30,8 @@ def _parts_of(parts, outputs, paths, model):
     """Losses or metrics that are for some of the outputs, flat."""
     if parts is None:
         return []
-    if len(keras.tree.flatten(outputs)) == 1:
+    has_keys = isinstance(outputs, dict) and isinstance(parts, dict)
+    if len(keras.tree.flatten(outputs)) == 1 and not has_keys:
         return keras.tree.flatten(parts) if paths else []
     names = getattr(model, "output_names", None)
     found = []
@@ -53,14 +51,12 @@ def _find_outputs(model, head):
             for path, output in keras.tree.flatten_with_path(outputs)
             if _comes_from(output, head)
         ]
-    # A subclassed model: its outputs are known when losses were called, and
-    # which of them are of layers of classes by losses alone that know these.
-    compiled = getattr(model, "_compile_loss", None)
-    return getattr(compiled, "_y_pred_build_structure", None), {
-        loss.path
-        for loss in getattr(compiled, "_flat_losses", None) or ()
-        if getattr(loss.loss, "reads_class_output", False)
-    }
+    # Those of a subclassed model are told by the losses for them.
+    return model.loss, [
+        path
+        for path, loss in keras.tree.flatten_with_path(model.loss)
+        if getattr(loss, "reads_class_output", False)
+    ]
 
 
 def _part_at(parts, path, outputs, names):
@@ -89,8 +85,9 @@ def _is_of_keras(part, get):
     if part in ("crossentropy", "ce", "accuracy", "acc"):
         return True
     part = get(part)
-    if type(part) is keras.metrics.MeanMetricWrapper:
-        part = part._fn
     if isinstance(part, (keras.losses.Loss, keras.metrics.Metric)):
         part = type(part)
-    return getattr(part, "__module__", "").split(".")[0] == "keras"
+    # Such a wrapper is of a function of the user.
+    is_of_user = part is keras.metrics.MeanMetricWrapper
+    module = getattr(part, "__module__", "").split(".")[0]
+    return module == "keras" and not is_of_user

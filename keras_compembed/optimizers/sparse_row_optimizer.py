@@ -11,6 +11,7 @@ from keras_compembed.utils.validation import require
 
 # Those that take norms or means over the whole of a variable, and wrappers.
 _REFUSED = "Adafactor", "Lamb", "Muon", "LossScaleOptimizer", "MultiOptimizer"
+_DENSE = "weight_decay", "clipnorm", "clipvalue", "global_clipnorm"
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
 
 
@@ -74,8 +75,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner = _check_inner(inner)
         super().__init__(learning_rate=0.0, name=name)
         self.inner = inner
-        # One counter, which `apply` advances.
-        self._iterations = inner.iterations
 
     def build(self, variables):
         if self.built:
@@ -87,6 +86,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def variables(self):
         return self.inner.variables
 
+    iterations = _of_inner("iterations")
     learning_rate = _of_inner("learning_rate")
     weight_decay = _of_inner("weight_decay")
     clipnorm = _of_inner("clipnorm")
@@ -109,7 +109,13 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         for setting in _UNSUPPORTED:
             _check_setting(self.inner, setting, getattr(self.inner, setting))
-        super().apply(grads, trainable_variables)
+        if trainable_variables is not None and not self.built:
+            with keras.name_scope(self.name, caller=self):
+                self.build(list(trainable_variables))
+        # What makes gradients dense or reads whole tables is done here.
+        settings = dict.fromkeys(_DENSE) | {"update_step": self.update_step}
+        stepper = _shallow_copy(self.inner, **settings)
+        stepper.apply(self._clip(grads), trainable_variables)
 
     def set_weights(self, weights):
         self.inner.set_weights(weights)
@@ -117,31 +123,20 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         self.inner.exclude_from_weight_decay(var_list, var_names)
 
-    # Private methods of Keras from here on: what is public makes gradients
-    # dense or reads whole tables.
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        grads = self._clip(grads, trainable_variables)
-        stepper = _shallow_copy(self.inner, update_step=self.update_step)
-        stepper._backend_update_step(
-            grads, trainable_variables, self.learning_rate
-        )
-
-    def _clip(self, grads, variables):
+    def _clip(self, grads):
         inner = self.inner
         if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
             return grads
-        merged = [
-            _merge(gradient, variable)
-            for gradient, variable in zip(grads, variables, strict=True)
-        ]
+        merged = [_merge(gradient) for gradient in grads]
         values = [getattr(gradient, "values", gradient) for gradient in merged]
-        if inner.clipnorm:
-            values = [tf.clip_by_norm(x, inner.clipnorm) for x in values]
-        elif inner.global_clipnorm:
+        norm, limit = inner.clipnorm, inner.clipvalue
+        if inner.global_clipnorm:
             values, _ = tf.clip_by_global_norm(values, inner.global_clipnorm)
-        else:
-            limit = inner.clipvalue
-            values = [tf.clip_by_value(x, -limit, limit) for x in values]
+        for place, x in enumerate(values):
+            if x is not None and norm:
+                values[place] = tf.clip_by_norm(x, norm)
+            elif x is not None and limit:
+                values[place] = tf.clip_by_value(x, -limit, limit)
         return [
             _with_values(gradient, clipped, before)
             for gradient, clipped, before in zip(
@@ -154,7 +149,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             self._decay(variable, variable, learning_rate)
             self.inner.update_step(gradient, variable, learning_rate)
             return
-        gradient = _merge(gradient, variable)
+        gradient = _merge(gradient)
         if tf.executing_eagerly() and not gradient.indices.shape[0]:
             # Of a batch without ids. Keras computes with no empty tensors.
             return
@@ -240,7 +235,7 @@ def _shallow_copy(optimizer, **attributes):
     return copied
 
 
-def _merge(gradient, variable):
+def _merge(gradient):
     """The gradient, with each row once if it is sparse."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -251,8 +246,8 @@ def _merge(gradient, variable):
     # In XLA, `unique` of what `unique` returned has rubbish at the end. Rows
     # beyond the table are not written there.
     last = tf.reduce_max(places[: tf.size(gradient.indices)])
-    beyond = tf.cast(variable.shape[0], indices.dtype)
-    indices = tf.where(tf.range(tf.size(indices)) <= last, indices, beyond)
+    is_row = tf.range(tf.size(indices)) <= last
+    indices = tf.where(is_row, indices, indices.dtype.max)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
