@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.stores.table_store import TableStore
+from keras_compembed.stores.store import TableStore
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_seed
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
-from keras_compembed.stores.table_store import read_all
+from keras_compembed.stores.store import read_all
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 

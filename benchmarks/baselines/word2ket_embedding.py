@@ -10,7 +10,7 @@ from benchmarks.baselines.embedding_baseline import EmbeddingBaseline
 from benchmarks.baselines.tensor_train_embedding import digits
 from benchmarks.baselines.tensor_train_embedding import factor_columns
 from benchmarks.baselines.tensor_train_embedding import factor_rows
-from keras_compembed.stores.table_store import read_all
+from keras_compembed.stores.store import read_all
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")

@@ -26,7 +26,7 @@ def held_layers(layer):
     for name, value in list(vars(layer).items()):
         if name not in _NOTES:
             yield from _layers_in(value, (name,))
-    if _is_model_of_layers(layer):
+    if isinstance(layer, keras.Sequential) or hasattr(layer, "operations"):
         yield from _layers_in(layer.layers, ("layers",))
 
 
@@ -107,10 +107,6 @@ def refresh_shapes(model, news):
                         tensor._shape = spec.shape
                         changed.add(id(tensor))
                         again = True
-
-
-def _is_model_of_layers(layer):
-    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
 
 
 def _layers_in(value, place):

@@ -140,18 +140,13 @@ def ids_of(node):
 
 def _only_pooling(graphs, graph, node, passes):
     """The `Pooling` that alone reads what a call of a table gives."""
-    ids = ids_of(node)
+    ids, layer = ids_of(node), node.operation
     if ids is None:
         return None
-    (rows,) = node.outputs
-    found = graphs.only_reader(graph, rows, passes)
+    found = graphs.only_reader(graph, node.outputs[0], passes)
     if found is None:
         return None
-    reader, rows, passed = found
-    return _pooling(reader, rows, ids, node.operation, passed)
-
-
-def _pooling(node, rows, ids, layer, passed):
+    node, rows, passed = found
     operation, arguments = node.operation, node.arguments
     if len(arguments.args) != 1 or arguments.args[0] is not rows:
         return None
@@ -171,7 +166,11 @@ def _pooling(node, rows, ids, layer, passed):
             return Pooling("mean", mask is not None, node, passed)
         return None
     combiner = _name_of_op(operation).lower()
-    if combiner in ("mean", "sum") and _is_over_time(operation.axis):
+    if combiner not in ("mean", "sum"):
+        return None
+    axis = operation.axis
+    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    if axes in ([1], [-2]):
         return Pooling(combiner, False, node, passed)
     return None
 
@@ -194,11 +193,6 @@ def _name_of_op(operation):
     is_keras = cls.__module__.partition(".")[0] == "keras"
     is_op = is_keras and not isinstance(operation, keras.layers.Layer)
     return cls.__name__ if is_op else ""
-
-
-def _is_over_time(axis):
-    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
-    return len(axes) == 1 and axes[0] in (1, -2)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import errno
 import os
 import re
 import tempfile
@@ -26,16 +25,16 @@ from keras_compembed.litert.flatbuffer import merge_buffers
 from keras_compembed.litert.flatbuffer import name_op
 from keras_compembed.litert.flatbuffer import pack_tables
 from keras_compembed.litert.flatbuffer import raise_min_runtime
+from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.litert.flatbuffer import schema
 from keras_compembed.litert.flatbuffer import set_integers
 from keras_compembed.litert.one_hot_rows import unpack_once
+from keras_compembed.utils.files import FULL
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 
 _BUILT_IN = "LiteRT must have a built-in op for everything in the model."
-# What TensorFlow tells of a full disk is in the text of its errors alone.
-_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _FLOAT8 = {
     number
     for name, number in types_pb2.DataType.items()
@@ -86,7 +85,7 @@ def check_finite(model, quantize):
 
 
 def convert(functions, model, quantize):
-    """Bytes of functions of a traced model, with built-in ops only."""
+    """Functions of a traced model as a file with built-in ops only."""
     module = tf.Module()
     module.functions = functions
     # What the functions captured is saved; codes of CodeEmbedding are not.
@@ -107,11 +106,12 @@ def convert(functions, model, quantize):
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
             if quantize == "float16":
                 converter.target_spec.supported_types = [tf.float16]
-            return converter.convert()
+            return read_model(converter.convert())
         except (MemoryError, OSError):
             raise
         except Exception as error:
-            full = [x for x in _FULL if os.strerror(x) in str(error)]
+            # TensorFlow tells of a full disk in the text of its errors alone.
+            full = [x for x in FULL if os.strerror(x) in str(error)]
             if full:
                 raise OSError(
                     full[0],
@@ -124,14 +124,27 @@ def convert(functions, model, quantize):
 
 
 def _explain(message, function, model):
-    ops = set(re.findall(r"\btf\.([A-Z]\w+)", message))
+    """Names ops that the converter refused, and the layers they are in."""
+    kinds = set(re.findall(r"\btf\.([A-Z]\w+)", message))
     # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
     places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
-    ops = ops or {kind for kind, _ in places if "Call" not in kind}
-    paths = [path for kind, path in places if kind in ops]
-    named = explain_ops(function, model, sorted(ops), paths)
-    text = f"{_BUILT_IN} Received a model with: {named if ops else message}"
-    if any("TensorList" in op for op in ops):
+    kinds = kinds or {kind for kind, _ in places if "Call" not in kind}
+    if not kinds:
+        return f"{_BUILT_IN} Received a model with: {message}"
+    paths = [path for kind, path in places if kind in kinds]
+    ops = [op for op in graph_ops(function) if op.kind in kinds]
+    where = name_layers(model, [*paths, *(op.path for op in ops)])
+    named = f"{', '.join(sorted(kinds))}{where and f' in {where}'}."
+    text = f"{_BUILT_IN} Received a model with: {named}"
+    for number, name in _HALF.items():
+        if any(number in op.dtypes for op in ops):
+            text += (
+                f" LiteRT computes in float32, not in {name}: cast to "
+                "`self.compute_dtype` or to the dtype of another tensor."
+            )
+    if any("Random" in kind for kind in kinds):
+        text += f" {_ADVICE['random numbers']}"
+    if any("TensorList" in kind for kind in kinds):
         text += (
             " Tensor lists come from loops over axes of unknown size: give "
             "the sizes in `input_signature`, e.g. "
@@ -140,7 +153,7 @@ def _explain(message, function, model):
     return text
 
 
-def finish(model, options, is_whole=True):
+def pack(model, options, is_whole=True):
     """Packs the codes in a converted file, in place."""
     pack_tables(model, options.tables, is_whole)
     quantize_matrices(model, options.matrices)
@@ -239,22 +252,6 @@ def check_ops(function, model):
         "`model` must compute what LiteRT has ops for. Received: "
         f"{reason} in {where}. {_ADVICE[reason]}"
     )
-
-
-def explain_ops(function, model, kinds, paths=()):
-    """Names ops that the converter refused, and the layers they are in."""
-    ops = [op for op in graph_ops(function) if op.kind in kinds]
-    where = name_layers(model, [*paths, *(op.path for op in ops)])
-    text = f"{', '.join(kinds)}{where and f' in {where}'}."
-    for number, name in _HALF.items():
-        if any(number in op.dtypes for op in ops):
-            text += (
-                f" LiteRT computes in float32, not in {name}: cast to "
-                "`self.compute_dtype` or to the dtype of another tensor."
-            )
-    if any("Random" in kind for kind in kinds):
-        text += f" {_ADVICE['random numbers']}"
-    return text
 
 
 def _reason(op, double):

@@ -126,18 +126,12 @@ def _of_integers(compute):
     """What an op is for integers; LiteRT has it for floats."""
 
     def rewrite(node, values):
-        is_integer = tf.as_dtype(node.attr["T"].type).is_integer
-        return compute if is_integer else None
+        # Biases of the last axis alone: files leave out what is the default.
+        is_usual = tf.as_dtype(node.attr["T"].type).is_integer
+        is_usual = is_usual and "data_format" not in node.attr
+        return compute if is_usual else None
 
     return rewrite
-
-
-def _sum(node, values):
-    """Ids and an offset for each column, which Keras takes for a bias."""
-    # Files leave out what is the default, the last axis.
-    if "data_format" in node.attr:
-        return None
-    return _of_integers(lambda x, y: x + y)(node, values)
 
 
 def _sign_bit(node, values):
@@ -188,7 +182,8 @@ def _product(node, values):
 # an op and its constants that gives a function in its place, or None.
 _REWRITES = {
     "Abs": ("y", ["T"], _of_integers(lambda x: tf.maximum(x, -x))),
-    "BiasAdd": ("output", ["T", "T"], _sum),
+    # Ids and an offset for each column, which Keras takes for a bias.
+    "BiasAdd": ("output", ["T", "T"], _of_integers(lambda x, y: x + y)),
     "BitwiseAnd": ("z", ["T", "T"], _sign_bit),
     "DenseBincount": ("output", ["Tidx", "Tidx", "T"], _counts),
     "Einsum": ("output", ["T", "T"], _product),

@@ -6,12 +6,14 @@ import os
 import keras
 
 from keras_compembed.exchange.model_copy import copy_model
-from keras_compembed.export import check
+from keras_compembed.export.check import check_copy
+from keras_compembed.export.check import compare
+from keras_compembed.export.check import run_on_inputs
 from keras_compembed.export.conversion import check_finite
 from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import check_ops
 from keras_compembed.export.conversion import convert
-from keras_compembed.export.conversion import finish
+from keras_compembed.export.conversion import pack
 from keras_compembed.export.file_check import check_inputs
 from keras_compembed.export.file_check import check_rows
 from keras_compembed.export.file_contents import FileContents
@@ -30,7 +32,6 @@ from keras_compembed.export.tracing import trace
 from keras_compembed.litert.flatbuffer import count_ops
 from keras_compembed.litert.flatbuffer import get_min_runtime_text
 from keras_compembed.litert.flatbuffer import order_ends
-from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.litert.flatbuffer import write_model
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.litert.litert_form import ExportOptions
@@ -113,14 +114,13 @@ def export_litert(
     that tokenizes by itself: see `Target`. Else ops are built-in ones only.
 
     Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
-    in the file, and only those of the ids looked up are unpacked. Of transforms
-    of `ANTEmbedding` layers the file holds the non-zeros, and reads rows of the
-    ids looked up. Sums and averages of vectors over time are made of codes.
-    `Dense` layers behind look-ups, or behind such sums, and `Conv1D` layers
-    behind look-ups become part of codebooks, anchors and projections, where
-    that makes the file faster and not more than 2 % larger (or as the target
-    says). Before it is written, the file is run and compared with the model,
-    and each look-up in it with its layer, for all ids (with composition
+    in the file, transforms of `ANTEmbedding` layers sparse; only rows of the
+    ids looked up are unpacked. Sums and averages of vectors over time are made
+    of codes. `Dense` layers behind look-ups, or behind such sums, and `Conv1D`
+    layers behind look-ups become part of codebooks, anchors and projections,
+    where that makes the file faster and not more than 2 % larger (or as the
+    target says). Before it is written, the file is run and compared with the
+    model, and each look-up in it with its layer, for all ids (with composition
     `"lstm"`: codes of all ids, and rows that name each codeword).
 
     Example:
@@ -234,25 +234,21 @@ def make_file(
         model=type(model),
     )
     check_choice("quantize", quantize, tuple(TOLERANCES))
-    wanted = check_target(target)
-    target, tolerance = Runtime(wanted), wanted.tolerance
-    options = ExportOptions(quantize, wanted.min_runtime, wanted.optimize_for)
-    contents = FileContents(labels, wanted.metadata, target.task)
-    answers = ClassAnswers(top_k, target.task)
+    target = check_target(target)
+    runtime = Runtime(target)
+    options = ExportOptions(quantize, target.min_runtime, target.optimize_for)
+    contents = FileContents(labels, target.metadata, runtime.task)
+    answers = ClassAnswers(top_k, runtime.task)
     # Layers of the copy are exchanged for those of the file.
     original, copy = model, copy_model(model, float32=True)
     whole = model = answers.of_graph(copy)
     split = split_model(model)
-    target.check(split, input_signature)
+    runtime.check(split, input_signature)
     is_given = input_signature is not None
     if split is not None:
         model = split.model
-        batch = 1 if target.takes_texts else None
-        input_signature = input_signature or split.signature(batch)
-        if sample_inputs is not None:
-            sample_inputs = as_texts(sample_inputs, target.read_text)
-            if not target.takes_texts:
-                sample_inputs = split.layer(sample_inputs)
+        input_signature = input_signature or split.signature(runtime.batch)
+        sample_inputs = _read_samples(sample_inputs, split, runtime)
     signature = get_signature(model, input_signature)
     require(
         model.built,
@@ -262,82 +258,102 @@ def make_file(
     whole, model = answers.of_calls(whole), answers.of_calls(model)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
-
     with kept_state(model), kept_state(original):
-        if target.takes_texts:
+        if runtime.takes_texts:
             samples, outputs = run_on_texts(whole, split, sample_inputs)
         else:
-            samples, outputs = check.run_on_inputs(
-                model, signature, sample_inputs
-            )
-        texts = split and not target.takes_texts and [split.some_text()]
-        check.check_copy(original, copy, texts or samples)
+            samples, outputs = run_on_inputs(model, signature, sample_inputs)
+        texts = split and not runtime.takes_texts and [split.some_text()]
+        check_copy(original, copy, texts or samples)
     contents.check(outputs[0], answers.sizes)
-    target.check_outputs(samples, outputs)
+    runtime.check_outputs(samples, outputs)
     forms, folded = exchange_forms(model, options)
-    function = trace(model, signature)
-    check_ops(function, model)
-    converted = read_model(
-        convert({"serving_default": function}, model, quantize)
-    )
-    target.check_file(converted)
     names = [spec.name for spec in keras.tree.flatten(signature)]
-    order_ends(converted, names, list(outputs[0]))
-    finish(converted, options)
-    check_min_runtime(converted, options)
+    file = _convert(model, signature, (names, outputs[0]), options, runtime)
     max_row_error, held, not_held = check_rows(
-        converted, forms if path else {}, model, options, tolerance
+        file, forms if path else {}, model, options, target.tolerance
     )
-    check_inputs(converted, model, signature, is_given=is_given)
-    content = write_model(converted)
-    if tolerance is None:
-        tolerance = TOLERANCES[quantize]
-    text_bytes, vocabulary = 0, []
-    if target.takes_texts:
-        text_bytes -= len(content)
-        target.add_tokenizer(converted, split)
-        check_min_runtime(converted, options)
-        content = write_model(converted)
-        text_bytes += len(content)
-        names = [TEXT]
-    elif split is not None:
+    check_inputs(file, model, signature, is_given=is_given)
+    content, text_bytes = _attach_tokenizer(file, split, runtime, options)
+    vocabulary = []
+    if split is not None and not runtime.takes_texts:
         vocabulary = split.vocabulary_files()
-        text_bytes = sum(len(file.content) for file in vocabulary)
-    content = contents.add_to(content, converted, vocabulary)
+        text_bytes = sum(len(each.content) for each in vocabulary)
+    content = contents.add_to(content, file, vocabulary)
     require(
-        wanted.max_bytes is None or len(content) <= wanted.max_bytes,
+        target.max_bytes is None or len(content) <= target.max_bytes,
         f"The file must have at most `max_bytes`, and takes "
         f"{len(content):,} bytes.",
-        max_bytes=wanted.max_bytes,
+        max_bytes=target.max_bytes,
     )
-    error = 0.0
+    max_error = 0.0
     if path is not None:
+        names = [TEXT] if runtime.takes_texts else names
         with replacing(path, overwrite) as temporary:
-            with open(temporary, "wb") as file:
-                file.write(content)
-            for run in target.open(temporary):
-                error = max(error, check.compare(run, names, samples, outputs))
-            if not error <= tolerance:
-                raise RuntimeError(
-                    "The LiteRT file must give what Keras gives, within "
-                    f"{tolerance:g} of the largest output; a larger "
-                    "`tolerance` may be passed. Received: a difference of "
-                    f"{error:.2g} (inf: one gives NaN or an infinity where the "
-                    f"other does not). Nothing was written to {path!r}."
-                )
+            with open(temporary, "wb") as opened:
+                opened.write(content)
+            max_error = max(
+                compare(run, names, samples, outputs)
+                for run in runtime.open(temporary)
+            )
+            allowed = target.tolerance or TOLERANCES[quantize]
+            _check_error(max_error, allowed, path)
     return LiteRTExport(
         path=path,
         file_bytes=len(content),
-        ops=tuple(count_ops(converted)),
-        max_error=error,
-        min_runtime=get_min_runtime_text(converted),
+        ops=tuple(count_ops(file)),
+        max_error=max_error,
+        min_runtime=get_min_runtime_text(file),
         max_row_error=max_row_error,
         held_layers=held,
         not_held_layers=not_held,
         pooled_layers=tuple(x.name for x in forms if forms[x].is_pooled),
         folded_layers=folded,
-        runtime=target.name,
+        runtime=target.runtime,
         labels=contents.labels,
         text_bytes=text_bytes,
         answers=answers.texts,
     )
+
+
+def _read_samples(samples, split, runtime):
+    """The user's texts, or their ids where the file takes these."""
+    if samples is None:
+        return None
+    texts = as_texts(samples, runtime.read_text)
+    return texts if runtime.takes_texts else split.layer(texts)
+
+
+def _convert(model, signature, ends, options, runtime):
+    """A model as the graph of a file, packed."""
+    function = trace(model, signature)
+    check_ops(function, model)
+    file = convert({"serving_default": function}, model, options.quantize)
+    runtime.check_file(file)
+    names, outputs = ends
+    order_ends(file, names, list(outputs))
+    pack(file, options)
+    check_min_runtime(file, options)
+    return file
+
+
+def _attach_tokenizer(file, split, runtime, options):
+    """Bytes of a file, and those of its tokenizer, which is put into it."""
+    content = write_model(file)
+    if not runtime.takes_texts:
+        return content, 0
+    runtime.add_tokenizer(file, split)
+    check_min_runtime(file, options)
+    whole = write_model(file)
+    return whole, len(whole) - len(content)
+
+
+def _check_error(error, tolerance, path):
+    if not error <= tolerance:
+        raise RuntimeError(
+            "The LiteRT file must give what Keras gives, within "
+            f"{tolerance:g} of the largest output; a larger `tolerance` may be "
+            f"passed. Received: a difference of {error:.2g} (inf: one gives "
+            "NaN or an infinity where the other does not). Nothing was "
+            f"written to {path!r}."
+        )

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from keras_compembed.export.check import largest_of
 from keras_compembed.export.conversion import convert
-from keras_compembed.export.conversion import finish
+from keras_compembed.export.conversion import pack
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.litert.flatbuffer import constants_of
 from keras_compembed.litert.flatbuffer import name_op
 from keras_compembed.litert.flatbuffer import name_type
-from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.litert.flatbuffer import schema
 from keras_compembed.litert.flatbuffer import write_model
 
@@ -63,8 +62,8 @@ def check_rows(model, forms, copy, options, tolerance):
     if not lookups:
         return None, (), ()
     functions = {name: _rows_function(x) for name, (_, x) in lookups.items()}
-    rows = read_model(convert(functions, copy, options.quantize))
-    finish(rows, options, is_whole=False)
+    rows = convert(functions, copy, options.quantize)
+    pack(rows, options, is_whole=False)
     errors, held, not_held = [], {}, {}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.tflite")

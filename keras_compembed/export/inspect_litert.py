@@ -174,12 +174,10 @@ def _ends(graph, signature, side):
 
 
 def _tensor(tensor, name):
-    quantization = tensor.quantization
-    scale = zero_point = None
-    if quantization is not None and quantization.scale is not None:
-        scale, zero_point = float(quantization.scale[0]), 0
-        if quantization.zeroPoint is not None:
-            zero_point = int(quantization.zeroPoint[0])
+    found, scale, zero_point = tensor.quantization, None, None
+    if found is not None and found.scale is not None:
+        zero_points = [0] if found.zeroPoint is None else found.zeroPoint
+        scale, zero_point = float(found.scale[0]), int(zero_points[0])
     return LiteRTTensor(
         _text(tensor.name) if name is None else name,
         flatbuffer.name_type(tensor.type),

@@ -20,6 +20,7 @@ from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.row_costs import NUMBER_BYTES
 from keras_compembed.litert.texts_of_ids import count_ids
+from keras_compembed.litert.texts_of_ids import length_of
 
 # What hands on its input outside of training.
 _PASSES = (
@@ -178,10 +179,7 @@ class FormCombiner(Combiner):
         return self._divide(sums, inputs, counts)
 
     def _divide(self, sums, ids, counts):
-        if counts is not None:
-            size = count_ids(counts)
-        else:
-            size = tf.cast(tf.shape(ids)[1], tf.float32)
+        size = length_of(ids) if counts is None else count_ids(counts)
         is_empty = tf.equal(size, 0.0)
         is_nan = math.isnan(self.empty_value)
         if not is_nan:

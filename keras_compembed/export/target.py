@@ -136,6 +136,7 @@ class Runtime:
     def __init__(self, target):
         self.name = target.runtime
         self.takes_texts = self.name != "litert"
+        self.batch = 1 if self.takes_texts else None
         self.task = target.task
         if self.name == "mediapipe":
             self.task = target.task or "classifier"

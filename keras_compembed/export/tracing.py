@@ -27,23 +27,17 @@ def all_layers(model):
 @contextlib.contextmanager
 def kept_state(model):
     """Puts back the states that recurrent layers carry from call to call."""
-    variables = _states(model)
-    values = [variable.numpy() for variable in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-
-
-def _states(model):
-    """Variables that are no weights, so that Keras does not list them."""
-    return [
-        variable
+    states = [
+        (variable, variable.numpy())
         for layer in all_layers(model)
         if isinstance(layer, keras.layers.RNN) and layer.stateful
         for variable in keras.tree.flatten(layer.states)
     ]
+    try:
+        yield
+    finally:
+        for variable, value in states:
+            variable.assign(value)
 
 
 def get_signature(model, input_signature=None):
@@ -138,8 +132,7 @@ class ClassAnswers:
     """What a file answers for layers of classes, by `top_k`."""
 
     def __init__(self, top_k=None, task=None):
-        if top_k is not None:
-            check_positive_int("top_k", top_k, minimum=0)
+        check_positive_int("top_k", top_k, minimum=0, optional=True)
         # Vectors of texts are features.
         self._top_k = 0 if top_k is None and task == "embedder" else top_k
         self.sizes, self.texts = {}, {}
@@ -192,24 +185,24 @@ class ClassAnswers:
 
     def _note(self, names, heads):
         """Heads, but None where outputs stay as they are."""
-        return [
-            self._note_one(name, head, "" if len(heads) == 1 else f"{name}_")
-            for name, head in zip(names, heads, strict=True)
-        ]
-
-    def _note_one(self, name, head, prefix):
-        is_head = isinstance(head, ClassHead)
-        if is_head and self._top_k == 0:
-            self.texts[name] = "features, not classes"
-        if head is None or not (self._top_k or is_head and self._top_k is None):
-            return None
-        number, size = self._number(head), top_classes.num_ids(head)
-        part, text = "probabilities", f"probabilities of all {size:,} classes"
-        if number is not None:
-            what = "classes" if is_head else "ids"
-            part, text = "ids", f"the best {number} of {size:,} {what}"
-        self.texts[name], self.sizes[prefix + part] = text, size
-        return head
+        answered = []
+        for name, head in zip(names, heads, strict=True):
+            is_head = isinstance(head, ClassHead)
+            if is_head and self._top_k == 0:
+                self.texts[name] = "features, not classes"
+            if not (head and self._top_k or is_head and self._top_k is None):
+                answered.append(None)
+                continue
+            number, size = self._number(head), top_classes.num_ids(head)
+            part = "probabilities"
+            text = f"{part} of all {size:,} classes"
+            if number is not None:
+                what = "classes" if is_head else "ids"
+                part, text = "ids", f"the best {number} of {size:,} {what}"
+            prefix = "" if len(heads) == 1 else f"{name}_"
+            self.texts[name], self.sizes[prefix + part] = text, size
+            answered.append(head)
+        return answered
 
 
 def _heads(model):

@@ -36,13 +36,11 @@ class ANTEmbedding(LookupLayer):
     of T that are looked up are multiplied. What is to be stored is A and the
     non-zeros of T.
 
-    **Training** is plain `fit` with any optimizer: after each of its steps
-    that moves T comes the proximal step for the loss `l1 * sum |T|`, which a
-    regularizer cannot replace: gradients of `|T|` give small numbers, not
-    zeros. So it does in a `train_step` or a loop of your own that calls
-    `optimizer.apply`. Then `kc.strip` the model, or
-    `keras_compembed.export.export_litert` it, which stores rows sparse in
-    either case.
+    **Training** is plain `fit` with any optimizer, or a loop of your own that
+    calls `optimizer.apply`: after each step that moves T comes the proximal
+    step for the loss `l1 * sum |T|`. Gradients of `|T|` would give small
+    numbers, not zeros. Then `kc.strip` the model, or
+    `keras_compembed.export.export_litert` it; both store rows sparse.
 
     To learn T for given anchors (appendix B of the paper), build the layer
     and set `layer.anchors.trainable = False` before `compile`.

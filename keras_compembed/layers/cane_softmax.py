@@ -47,25 +47,21 @@ class CANESoftmax(ClassHead):
     drawn from all other classes (Candidates vs. Noises Estimation); in
     prediction all of them, or those that the selector's search comes to.
 
-    The layer returns its input, in training, evaluation and prediction alike:
-    probabilities of a million classes are not a tensor to be returned. Losses
-    (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
-    `Perplexity`) find the layer by a mark on the tensor, which a wrapper such
-    as `TimeDistributed`, or a cast, loses. Keras's own, such as `"accuracy"`,
-    would take features for scores: `fit` and `evaluate` refuse them, but for
-    losses such as `"mse"` of a subclassed model. `top_k`,
-    `keras_compembed.top_k_model` and files of `export_litert` give
-    predictions; `predict` of a model that ends in the layer returns features,
-    and warns of it once.
+    The layer returns its input: probabilities of a million classes are not a
+    tensor to be returned. Losses (`keras_compembed.CANELoss`) and metrics
+    (`ClassAccuracy`, `Coverage`, `Perplexity`) find the layer by a mark on the
+    tensor, which a wrapper such as `TimeDistributed`, or a cast, loses. `fit`
+    and `evaluate` refuse those of Keras, such as `"accuracy"`, which would
+    take features for scores, but for losses such as `"mse"` of a subclassed
+    model. `top_k`, `keras_compembed.top_k_model` and files of `export_litert`
+    give predictions; `predict` returns features, and warns of it once.
 
     **Choice of candidates.** What all examples of a batch share is scored by
-    one matrix product: a thousand classes then take no longer than a few
-    looked up for each example. Where features tell classes apart,
-    `keras_compembed.candidates.BeamTree` finds better ones. It searches a
-    tree of classes for high scores, by which both training and prediction are
-    fast; the vector of a class is then the sum of those on its path, and
-    `kernel` holds only its last part. The more often candidates hold the
-    label, the nearer the estimate comes to that of all classes.
+    one matrix product: a thousand classes take no longer than a few looked up
+    for each example. Where features tell classes apart,
+    `keras_compembed.candidates.BeamTree` finds better ones, by a tree of
+    classes that makes prediction fast, too; the vector of a class is then the
+    sum of those on its path, and `kernel` holds only its last part.
 
     **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
     update these alone; pass others through
@@ -94,15 +90,14 @@ class CANESoftmax(ClassHead):
     Args:
         num_classes: Integer, at least 2.
         selector: `"auto"` or a `keras_compembed.candidates.Selector`. `"auto"`
-            trains the softmax over all classes up to 2,000 of them, which
-            takes little longer; of more classes, a step scores about 1,000
-            that the batch shares: frequent ones as candidates
-            (`FrequentClasses`), as many as their counts make worth it, and
-            noises. Where few classes are most labels, each example scores
-            fewer of them, see `noise_groups`. Given one of the two numbers,
-            it has as many of the other as make 1,000, or as it would choose
-            if that is more. `summary` says what was chosen. Defaults to
-            `"auto"`.
+            trains the softmax over all classes up to 2,000 of them; of more,
+            a step scores about 1,000 that the batch shares: frequent ones as
+            candidates (`FrequentClasses`), as many as their counts make worth
+            it, and noises. Where few classes are most labels, each example
+            scores fewer of them, see `noise_groups`. Given one of the two
+            numbers, it has as many of the other as make 1,000, or as it would
+            choose if that is more. `summary` says what was chosen. Defaults
+            to `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
@@ -116,33 +111,30 @@ class CANESoftmax(ClassHead):
             `None`: `UnigramNoise(class_counts, 0.75)`, or of the power 1 if
             labels are noises, or `"uniform"` without `class_counts`.
         share_noises: Optional boolean, integer, or `"labels"`. Whether all
-            examples of a batch have the same noises, so that their scores are
-            a matrix product: many more are as fast, but what few noises get
-            wrong, they get wrong for all examples alike. With an integer, so
-            many examples next to each other in the batch of a device (in a
-            sequence, in time first) share noises: some 20 to 60 are as fast,
-            and nearly as good as noises of their own. With `"labels"`, the
-            labels of other examples are the first noises of the batch, but
-            not of those without weight, nor lists; the rest of `num_noises`
-            is drawn. Batches must be shuffled, and `class_counts` be those of
-            the training data. Defaults to `None`: `"labels"` where `"auto"`
-            chooses at least 100 noises by `class_counts`, `True` where it
-            chooses them without, else `False`.
+            examples of a batch have the same noises: many more are as fast,
+            but what few get wrong, they get wrong for all examples alike.
+            With an integer, so many examples next to each other in the batch
+            of a device (in a sequence, in time first) share noises: some 20
+            to 60 are as fast, and nearly as good as noises of their own. With
+            `"labels"`, the labels of other examples are the first noises of
+            the batch, but not of those without weight, nor lists; the rest of
+            `num_noises` is drawn. Batches must be shuffled, and
+            `class_counts` be those of the training data. Defaults to `None`:
+            `"labels"` where `"auto"` chooses at least 100 noises by
+            `class_counts`, `True` where it chooses them without, else
+            `False`.
         noise_groups: Optional integer. Groups that the examples of a batch
             are dealt to in turn, if they share noises by `True` or
-            `"labels"`: each has `num_noises` of its own, so that what they
-            get wrong averages out over the batch. Defaults to `None`: 1, or
-            what `"auto"` chooses.
+            `"labels"`: each has `num_noises` of its own. Defaults to `None`:
+            1, or what `"auto"` chooses.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum; `"separate"` is Algorithm 1 of the paper,
             the mean of a loss for each noise, and of the label alone if it is
-            not a candidate. Both tend to the same parameters, joint ones
-            with less variance. Defaults to `"joint"`.
+            not a candidate. Joint ones have less variance. Defaults to
+            `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
             occurs, for noises, for what `"auto"` chooses, and for biases,
-            which start at its logarithms: where classes differ much in
-            frequency that decides how soon anything is learned. Counts of 0
-            are taken for 0.5.
+            which start at its logarithms. Counts of 0 are taken for 0.5.
         class_embedding: Optional layer with a row for each class, whose
             vectors are used in place of `kernel`: a `keras.layers.Embedding`
             (also a `ReversibleEmbedding` with `tie_weights`), an
@@ -198,13 +190,9 @@ class CANESoftmax(ClassHead):
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
-        for name, number in (
-            ("num_candidates", num_candidates),
-            ("num_noises", num_noises),
-            ("noise_groups", noise_groups),
-        ):
-            if number is not None:
-                check_positive_int(name, number)
+        check_positive_int("num_candidates", num_candidates, optional=True)
+        check_positive_int("num_noises", num_noises, optional=True)
+        check_positive_int("noise_groups", noise_groups, optional=True)
         self.use_bias = check_boolean("use_bias", use_bias)
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
@@ -354,14 +342,13 @@ class CANESoftmax(ClassHead):
         self._lost_means = known.class_means is None
         if self._lost_means:
             return keras.initializers.Constant(_NO_START), "zeros"
-        return (_constant(part) for part in differences_of_means(known))
+        return map(_constant, differences_of_means(known))
 
     def _start_of_biases(self, tree):
         if self.class_counts is None:
             return "zeros", "zeros"
-        known = None if tree is None else tree.class_tree
-        shares = log_shares(known, self.class_counts)
-        return (_constant(part) for part in shares)
+        shares = log_shares(tree and tree.class_tree, self.class_counts)
+        return map(_constant, shares)
 
     def _with_start(self, features):
         """Features, if vectors have what they are to start from."""

@@ -54,14 +54,9 @@ class CodeEmbedding(LookupLayer):
 
     With a `combiner`, the layer sums or averages the vectors of each row of
     ids, at a fraction of the time of pooling behind it: it counts how often
-    each codeword is named, by weights, and multiplies the counts by the
-    codebooks once,
-
-    `sum_t w_t E(id_t) = sum_m,k n[m, k] codebooks[m, k]`
-
-    forward and backward. While codes are learned from nothing, a training
-    step needs gradients of each id, and composes vectors; so do compositions
-    that are not linear, and large `codebook_size` with few ids.
+    each codeword is named, and multiplies the counts by the codebooks once.
+    Compositions that are not linear, and steps that learn codes from nothing,
+    compose vectors.
 
     Example:
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import numbers
+import types
 
 import keras
 import numpy as np
@@ -12,18 +13,8 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
 
 COMBINERS = ("mean", "sum", "sqrtn")
-
-
-class WholeRows:
-    """Rows of a dense tensor `(rows, length)`."""
-
-    def spread(self, values):
-        """Values `(rows, width)` of rows, as they are."""
-        return values
-
-    def join(self, sums):
-        """Sums `(rows, width)` of rows, as they are."""
-        return sums
+# Rows of a dense tensor, in place of `SplitRows`: they stay as they are.
+_WHOLE_ROWS = types.SimpleNamespace(spread=lambda x: x, join=lambda x: x)
 
 
 class SplitRows:
@@ -147,9 +138,8 @@ class Combiner:
         self.check_shapes(inputs, weights, mask)
         if inputs.shape.rank < 2:
             return sum_rows(*self._weigh_each(inputs, weights, dtype), None)
-        rows = WholeRows()
-        if isinstance(inputs, tf.RaggedTensor):
-            rows = SplitRows(inputs)
+        is_ragged = isinstance(inputs, tf.RaggedTensor)
+        rows = SplitRows(inputs) if is_ragged else _WHOLE_ROWS
         ids, counts = _dense_ids(inputs, rows)
         if mask_zero:
             counts = _both(counts, tf.not_equal(ids, 0))
@@ -185,7 +175,11 @@ class Combiner:
             length = ids.shape[1]
             if length is None:
                 length = tf.shape(ids)[1]
-            value = self._part_of(tf.cast(tf.maximum(length, 1), dtype))
+            length = tf.cast(tf.maximum(length, 1), dtype)
+            if self.name == "sum":
+                value = tf.ones_like(length)
+            else:
+                value = 1 / (length if self.name == "mean" else tf.sqrt(length))
             return tf.fill(tf.shape(ids), value), None
         of_rows = None
         if weights is None:
@@ -217,11 +211,6 @@ class Combiner:
             return weights / rows.spread(divisor), None
         weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
         return weights, tf.equal(divisor, 0) if self.empty_value else None
-
-    def _part_of(self, length):
-        if self.name == "sum":
-            return tf.ones_like(length)
-        return 1 / (length if self.name == "mean" else tf.sqrt(length))
 
     def output_mask(self, inputs, mask):
         """The mask of what is made of `inputs`: only vectors keep theirs."""

@@ -18,9 +18,8 @@ class FeatureEmbedding(LookupLayer):
     `E(id) = encoder(features[id])`
 
     Ids that come several times in a call are encoded once. As
-    `class_embedding` of a `CANESoftmax`, the vectors of items are those of
-    classes, and each step encodes candidates, noises and labels alone. The
-    same layer may look up the input as well.
+    `class_embedding` of a `CANESoftmax`, each step encodes candidates, noises
+    and labels alone. The same layer may look up the input as well.
 
     The encoder is called with `training=False`, in training, too: an id has
     one vector. `Dropout` does nothing, `BatchNormalization` keeps its averages.

@@ -12,7 +12,6 @@ from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.litert.texts_of_ids import unflatten
 from keras_compembed.optimizers.running_optimizer import SteppedVariable
 from keras_compembed.utils.saving import WholeLoad
-from keras_compembed.utils.saving import freeze_part
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -66,7 +65,8 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         for name in names:
             setattr(self, name, getattr(store, name))
         for part in store.parts().values():
-            freeze_part(self, part)
+            if not self.trainable:
+                part.trainable = False
         if self.reverse is not None and not self.reverse.tie_weights:
             require(
                 store.second_table is not None,
@@ -139,7 +139,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
         def sum_rows(ids, weights, counts):
             if not learns:
-                return self.sum_rows(ids, weights)
+                return self.store.sum_rows(ids, weights)
             sums = self.store.sum_rows(ids, weights, True, counts)
             self._add_losses_of_store()
             return sums
@@ -180,22 +180,6 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         return self.store.read(ids)
 
-    def embed_all(self):
-        """The table `(input_dim, output_dim)`, made for the moment."""
-        return self.store.read_all()
-
-    def sum_rows(self, ids, weights):
-        """Weighted sums of vectors of ids `(groups, length)`."""
-        return self.store.sum_rows(ids, weights)
-
-    def score(self, vectors):
-        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
-        return self.store.score(vectors)
-
-    def top_ids(self, vectors, k):
-        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
-        return self.store.top_ids(vectors, k)
-
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape, ragged and sparse ones too."""
         if isinstance(inputs, tf.RaggedTensor):
@@ -226,7 +210,8 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         self._check_vectors(vectors, name)
         options, table = self.reverse or _TIED, self.reverse_embedding or self
         rows = tf.cast(vectors, options.dtype or self.variable_dtype)
-        scores, *others = answer(table, tf.reshape(rows, (-1, self.output_dim)))
+        rows = tf.reshape(rows, (-1, self.output_dim))
+        scores, *others = answer(table.store, rows)
         scores = tf.cast(scores, self._dtype_of_logits(vectors))
         scores, *others = (unflat(x, vectors, width) for x in (scores, *others))
         return options.cap(scores), *others
@@ -269,7 +254,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         """
         self._require_built("embeddings")
         # As Keras casts variables where they are read.
-        table, scope = self.embed_all(), get_autocast_scope()
+        table, scope = self.store.read_all(), get_autocast_scope()
         return table if scope is None else scope.maybe_cast(table)
 
     def compute_output_shape(

@@ -496,11 +496,33 @@ class _AnchorsForm(LiteRTForm):
         self.products = _AnchorProducts(self)
 
     def look_up(self, ids):
-        if ids.shape[0] is not None and self._has_windows:
-            vectors = self._window(ids)
-        else:
-            vectors = self._ragged(ids)
+        vectors = self._look_up(ids)
         return vectors if self.bias is None else vectors + self.bias
+
+    def _look_up(self, ids):
+        """Products of rows of T, dense ones or number by number, and A."""
+        is_known = ids.shape[0] is not None
+        has_windows = is_known and self._has_windows
+        if has_windows:
+            columns, values = self.rows.windows(ids)
+            rows = tf.cumsum(ones_like_ids(ids), exclusive=True)
+            rows = tf.expand_dims(rows, 0)
+            most = _DENSE_ANCHORS_PER_SLOT * self.rows.longest
+        else:
+            rows, columns, values = self.rows.numbers(ids)
+            most = _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
+        # Sums of gathered anchors have an open shape: `CompiledModel` misreads
+        # them.
+        has_no_sums = is_known and not has_windows
+        size = len(self.anchors)
+        if has_no_sums or size <= max(_DENSE_ANCHORS, most):
+            dense = dense_rows(rows, columns, values, tf.shape(ids), size)
+            return tf.matmul(dense, self.anchors)
+        anchors = tf.gather(self.anchors, columns)
+        vectors = anchors * tf.expand_dims(values, -1)
+        if has_windows:
+            return tf.reduce_sum(vectors, axis=0)
+        return tf.math.unsorted_segment_sum(vectors, rows, tf.size(ids))
 
     def folded(self, kernel):
         """The same look-up with each vector times a matrix."""
@@ -529,15 +551,13 @@ class _AnchorsForm(LiteRTForm):
         return tf.reshape(sums, [-1, num_anchors])
 
     def score(self, vectors):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
-        num_rows, output_dim = self.store.input_dim, self.anchors.shape[1]
-        flat = tf.reshape(vectors, (-1, output_dim))
+        num_rows = self.store.input_dim
         # Zero, but not to the converter, which would write down the rows.
-        zero = tf.minimum(tf.cast(flat[0, 0] >= 0, tf.int32), 0)
+        zero = tf.minimum(tf.cast(vectors[0, 0] >= 0, tf.int32), 0)
         ids = tf.range(zero, num_rows + zero)
         rows, columns, values = self.rows.numbers(ids)
-        scores = tf.matmul(flat, self.anchors, transpose_b=True)
-        if flat.shape[0] is None:
+        scores = tf.matmul(vectors, self.anchors, transpose_b=True)
+        if vectors.shape[0] is None:
             parts = tf.gather(tf.transpose(scores), columns)
             products = tf.math.unsorted_segment_sum(
                 parts * tf.expand_dims(values, 1), rows, num_rows
@@ -549,45 +569,11 @@ class _AnchorsForm(LiteRTForm):
             )
             logits = tf.matmul(scores, dense, transpose_b=True)
         if self.bias is not None:
-            logits += tf.matmul(flat, self.bias[:, None])
-        shape = tf.concat([tf.shape(vectors)[:-1], [num_rows]], axis=0)
-        logits = tf.reshape(logits, shape)
-        logits.set_shape(vectors.shape[:-1].concatenate(num_rows))
+            logits += tf.matmul(vectors, self.bias[:, None])
         return logits
 
     def top_ids(self, vectors, k):
         return top_of_chunks([self.score(vectors)], k)
-
-    def _ragged(self, ids):
-        rows, columns, values = self.rows.numbers(ids)
-        # Sums of gathered anchors have an open shape: `CompiledModel` misreads
-        # them.
-        if ids.shape[0] is not None or self._prefers_product(
-            _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
-        ):
-            return self._product(rows, columns, values, tf.shape(ids))
-        return tf.math.unsorted_segment_sum(
-            tf.gather(self.anchors, columns) * tf.expand_dims(values, 1),
-            rows,
-            tf.size(ids),
-        )
-
-    def _window(self, ids):
-        columns, values = self.rows.windows(ids)
-        if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self.rows.longest):
-            rows = tf.expand_dims(
-                tf.cumsum(ones_like_ids(ids), exclusive=True), 0
-            )
-            return self._product(rows, columns, values, tf.shape(ids))
-        vectors = tf.gather(self.anchors, columns)
-        return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
-
-    def _prefers_product(self, most_anchors):
-        return len(self.anchors) <= max(_DENSE_ANCHORS, most_anchors)
-
-    def _product(self, rows, columns, values, num_rows):
-        dense = dense_rows(rows, columns, values, num_rows, len(self.anchors))
-        return tf.matmul(dense, self.anchors)
 
 
 class _AnchorProducts(RowProducts):

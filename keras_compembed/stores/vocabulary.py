@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.stores.store import Store
-from keras_compembed.stores.table_store import TableStore
-from keras_compembed.stores.table_store import read_all
+from keras_compembed.stores.store import TableStore
+from keras_compembed.stores.store import read_all
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_choice

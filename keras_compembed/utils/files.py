@@ -11,7 +11,8 @@ from keras_compembed.utils.validation import check_boolean
 
 # What a folder must take to be tried at all.
 _ROOM = 1 << 14
-_FULL = [
+# What a full disk is called, where the system knows it.
+FULL = [
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG")
     if hasattr(errno, name)
@@ -53,7 +54,7 @@ def naming_path(path):
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         raise OSError(f"Cannot write {path!r}: {error.strerror}.") from error
 

@@ -37,12 +37,6 @@ def serialize_part(part):
     return keras.saving.serialize_keras_object(part)
 
 
-def freeze_part(layer, part):
-    """Freezes a part of a layer whose constructor got `trainable=False`."""
-    if not layer.trainable:
-        part.trainable = False
-
-
 def pack_array(array):
     """An array as a dict for JSON, compressed."""
     if array is None:
