@@ -388,7 +388,7 @@ def test_codes_give_the_sums_of_their_vectors(name):
         rows = tf.reshape(rows, (*ids.shape, WIDTH))
         return tf.einsum("gt,gtd->gd", weights, rows)
 
-    found, expected = gradients(layer.sum_rows), gradients(composed)
+    found, expected = gradients(layer.store.sum_rows), gradients(composed)
     for one, other in zip(found, expected, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
