@@ -18,9 +18,10 @@ from keras_compembed.export.tracing import all_layers
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.litert.row_costs import NUMBER_BYTES
-from keras_compembed.litert.texts_of_ids import count_ids
-from keras_compembed.litert.texts_of_ids import length_of
+from keras_compembed.litert.one_hot_rows import ROOM
+from keras_compembed.litert.row_products import count_ids
+from keras_compembed.litert.row_products import length_of
+from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # What hands on its input outside of training.
 _PASSES = (
@@ -32,8 +33,6 @@ _PASSES = (
     keras.layers.Identity,
     keras.layers.SpatialDropout1D,
 )
-# Part of what layers take in a file that may be added to make them faster.
-_SMALL_PART = 0.02
 
 
 def exchange_forms(model, options):
@@ -230,19 +229,17 @@ def _pays(options, products, sums, length, width):
     """Whether kernels shall become part of a table."""
     if not products.can_fold:
         return False
-    quantize, goal = options.quantize, options.optimize_for
-    number = NUMBER_BYTES[quantize]
+    quantize = options.quantize
+    number = WEIGHT_BYTES[quantize]
     # Of layers, unlike of codebooks.
     of_kernel = 4 if quantize == "int8_codebooks" else number
     before = number * products.num_numbers
     before += of_kernel * products.width * width
     after = number * products.columns * width
-    if goal in ("size", "memory"):
+    room = ROOM[options.optimize_for] * (products.num_bytes + before)
+    if not room:
         return after < before
-    if not products.folds_faster(width, sums, length):
-        return False
-    small = _SMALL_PART * (products.num_bytes + before)
-    return goal == "latency" or after - before <= small
+    return after <= before + room and products.folds_faster(width, sums, length)
 
 
 def _can_fold(owner, form, options, sums):

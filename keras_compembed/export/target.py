@@ -67,11 +67,13 @@ class Target:
             `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
             to `None`, a classifier.
         optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
-            most in the choice of the ops that compose rows from codes: their
-            estimated time, the bytes of the file, or those bytes and what the
-            runtime holds. Where the number of ids is open, the choice is made
-            for 64. Defaults to `None`: the fastest ops with which the file is
-            at most 2 % larger than need be.
+            most in the choice of the ops that compose rows from codes, and of
+            the layers that become part of codebooks. `"latency"`: time, at
+            any size. `"size"`: nothing is added to the file to save time.
+            `"memory"`: the same, and what the runtime holds: codewords are
+            gathered a few codebooks at a time, and those of texts are counted
+            one by one. Defaults to `None`: the fastest ops that make the file
+            at most 2 % larger.
         metadata: Optional `FileMetadata`: name, author, license and the like,
             for the file to hold. Defaults to `None`.
         tolerance: Optional float, the largest difference from Keras allowed,

@@ -9,7 +9,7 @@ from keras_compembed.layers.combiner import serialize_combiner
 from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.reverse import get_reverse
-from keras_compembed.litert.texts_of_ids import unflatten
+from keras_compembed.litert.row_products import unflatten
 from keras_compembed.optimizers.running_optimizer import SteppedVariable
 from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.validation import check_boolean

@@ -1,5 +1,7 @@
 """One-hot rows of subcodes, as a constant that a LiteRT file gathers from."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,45 +13,67 @@ from keras_compembed.litert.flatbuffer import make_dequantize
 from keras_compembed.litert.flatbuffer import raise_min_runtime
 from keras_compembed.litert.flatbuffer import schema
 from keras_compembed.litert.flatbuffer import set_integers
+from keras_compembed.litert.row_products import unflatten
+from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # Version of DEQUANTIZE that reads tables of int4, and a runtime that has it.
 _DEQUANTIZE_VERSION = 6
 UNPACK_RUNTIME = (2, 18, 0)
+# Part of what codes and codewords take that may be added to save time.
+ROOM = {None: 0.02, "latency": math.inf, "size": 0, "memory": 0}
+# Bytes of the ops that take subcodes out of bytes, and of all others.
+_DIGIT_OPS, _OTHER_OPS = 690, 5000
 
 
 class OneHotRows:
-    """A table of the one-hot rows that numbers stand for."""
+    """Rows of ids as one-hot vectors of their subcodes, side by side.
 
-    def __init__(self, codebook_size, together, options):
-        digits = split_digits(codebook_size, together)
-        one_hot = digits[:, :, None] == np.arange(codebook_size)
-        rows = one_hot.reshape(len(digits), -1)
-        rows = np.concatenate([rows, np.zeros_like(rows[:1])])
-        self.table = rows.astype("int8")
-        self.zeros = len(digits)
-        self._options = options
+    All subcodes of a byte are looked up as one, unless that takes space.
+    """
 
-    def __call__(self, numbers):
-        """Rows `(..., together * codebook_size)` of int32 numbers."""
+    def __init__(self, codes, num_values, options):
+        self._codes, self._options = codes, options
+        self._together, per_byte = 1, codes.per_byte
+        if per_byte > 1:
+            is_packed = options.serves(UNPACK_RUNTIME)
+            added = (257 * per_byte - codes.codebook_size) * codes.codebook_size
+            added = added // 2 if is_packed else 4 * added
+            # Of what takes subcodes out of bytes.
+            added -= _DIGIT_OPS + 256 * per_byte
+            own = codes.table.packed.nbytes + _OTHER_OPS
+            own += WEIGHT_BYTES[options.quantize] * num_values
+            if added <= ROOM[options.optimize_for] * own:
+                self._together = per_byte
+        values = 256 if self._together > 1 else codes.codebook_size
+        digits = np.arange(values)[:, None] >> codes.bits * np.arange(
+            self._together
+        )
+        digits %= 1 << codes.bits
+        rows = digits[:, :, None] == np.arange(codes.codebook_size)
+        rows = rows.reshape(values, -1).astype("int8")
+        self._table = np.concatenate([rows, np.zeros_like(rows[:1])])
+        columns = -(-codes.num_codebooks // self._together)
+        self.columns = columns * rows.shape[1]
+
+    def matrix(self, codewords):
+        """Codewords `(columns, width)` that vectors are multiplied by."""
+        flat = codewords.reshape(-1, codewords.shape[-1])
+        return np.pad(flat, ((0, self.columns - len(flat)), (0, 0)))
+
+    def __call__(self, ids, counts=None):
+        """Vectors of ids, in parts; zeros where ids do not count."""
+        if self._together > 1:
+            numbers = self._codes.read(ids, self._together)
+        else:
+            numbers = self._codes.read(tf.reshape(ids, [-1]))
+            numbers = unflatten(numbers, ids, self._codes.num_codebooks)
+        if counts is not None:
+            counts = tf.expand_dims(counts, -1)
+            numbers = tf.where(counts, numbers, len(self._table) - 1)
         if not self._options.serves(UNPACK_RUNTIME):
-            return tf.gather(self.table.astype("float32"), numbers)
-        self._options.unpacked.append(self.table)
-        return tf.cast(tf.gather(self.table, numbers), tf.float32)
-
-
-def one_hot_bytes(codebook_size, together):
-    """Bytes that a table of one-hot rows takes in int4."""
-    numbers = codebook_size if together == 1 else 256
-    return -(-(numbers + 1) * together * codebook_size // 2)
-
-
-def split_digits(codebook_size, together):
-    """Digits `(values, together)` of all numbers, the lowest first."""
-    if together == 1:
-        return np.arange(codebook_size, dtype="int32")[:, None]
-    base = 1 << (8 // together)
-    values = np.arange(base**together, dtype="int32")[:, None]
-    return values // base ** np.arange(together, dtype="int32") % base
+            return tf.gather(self._table.astype("float32"), numbers)
+        self._options.unpacked.append(self._table)
+        return tf.cast(tf.gather(self._table, numbers), tf.float32)
 
 
 def unpack_once(model, tables):

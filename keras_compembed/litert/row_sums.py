@@ -1,133 +1,74 @@
-"""Sums of codewords in a LiteRT file, by the graph that suits best."""
-
-import functools
+"""Sums of codewords in a LiteRT file, by one of two graphs."""
 
 import numpy as np
+import tensorflow as tf
 
-from keras_compembed.litert.row_costs import ASSUMED_IDS
-from keras_compembed.litert.row_costs import estimate
-from keras_compembed.litert.row_costs import estimate_sum
-from keras_compembed.litert.row_graphs import Gathers
-from keras_compembed.litert.row_graphs import Product
+from keras_compembed.litert.one_hot_rows import OneHotRows
 
-# Graphs are not to hold more than the file saves, for so many then.
-_MANY_IDS = 512
-# Memory that is no reason to choose a slower graph.
-_ANY_MEMORY = 2 << 20
-# Largest codebooks for which one-hot rows are worth trying, and groups.
-_LARGEST_PRODUCT = 128
-_KERAS_PRODUCT = 16
-_GROUPS = (8, 4, 2, 1)
-# How much larger than need be a faster graph may make a file.
-SIZE_MARGINS = {None: 1.02, "size": 1.001}
-# Bytes of the ops that take subcodes out of bytes, and of the digits of a byte.
-_DIGIT_OPS, _DIGITS = 600, 256
-# Numbers that the sums of all pairs of codewords may be.
-_MOST_SUMS = 1 << 24
+# Codebooks gathered at once where little memory is to be held.
+_GROUP = 4
 
 
 class RowSums:
-    """Sums of codewords, one of each codebook."""
+    """Sums of codewords, one of each codebook.
 
-    def __init__(self, codewords, options, codes):
-        self.codewords = np.asarray(codewords, dtype="float32")
-        self._options = options
-        self._codes = codes
-        self._choose = functools.cache(self._find)
-        # Kind of the first graph that reads the codewords, and its numbers.
-        self._form = None
+    One-hot rows times codebooks are faster for small codebooks, codewords that
+    are gathered and added up for large ones, and for a single id.
+    """
+
+    def __init__(self, codewords, codes, options):
+        self._codewords = np.asarray(codewords, dtype="float32")
+        self._codes, self._options, self._is_read = codes, options, False
+        self._num_codebooks, self._size, self._width = codewords.shape
+        self._group = self._num_codebooks
+        self._is_product = self._size <= (32 if options.is_int8 else 16)
+        if options.optimize_for == "memory":
+            # What several ops read is no longer int8 once the file is loaded.
+            if not options.is_int8:
+                self._group = min(_GROUP, self._group)
+            held = self._group * self._width
+            self._is_product &= self._num_codebooks * self._size <= held
+        if self._is_product:
+            self._one_hot = OneHotRows(codes, self._codewords.size, options)
+
+    @property
+    def numbers_per_row(self):
+        """Numbers held for each id while rows are summed."""
+        if self._is_product:
+            return self._one_hot.columns + self._width
+        return (self._group + 1) * self._width
 
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
-        graph = self._choose(ids.shape[0], self._form)
-        self._form = _form(graph)
-        numbers = self._codes.read(ids, graph.together)
-        return graph(self.codewords, numbers, self._options)
-
-    def count_elements(self, num_ids):
-        """Numbers held for each of so many ids while rows are summed."""
-        graph = self._choose(num_ids, self._form)
-        costs = estimate(graph, self.codewords.shape, num_ids)
-        return -(-costs.arena_bytes // (4 * num_ids))
-
-    def sum_costs(self, num_ids=None):
-        """`RowCosts` of the sum of so many rows, or of an open number."""
-        return estimate_sum(
-            self._choose(num_ids, self._form),
-            self.codewords.shape,
-            num_ids or ASSUMED_IDS,
-            self._options.quantize,
-            self._codes.is_aligned,
+        if ids.shape[0] == 1 and not self._is_read:
+            # Less is read. Ids that are read later find the same codewords.
+            self._is_product &= self._options.is_int8
+        self._is_read = True
+        if self._is_product:
+            matrix = self._one_hot.matrix(self._codewords)
+            rows = tf.reshape(self._one_hot(ids), (-1, len(matrix)))
+            return tf.matmul(rows, self._options.note(matrix))
+        matrix, places = codewords_of_ids(
+            self._codewords, self._codes, ids, self._options
         )
-
-    def _candidates(self):
-        """All graphs that there are to choose from."""
-        num_codebooks, codebook_size, width = self.codewords.shape
-        if not np.isfinite(self.codewords).all():
-            # As Keras does it: a product brings NaN into other rows too.
-            return [Product() if codebook_size <= _KERAS_PRODUCT else Gathers()]
-        graphs = []
-        for together in sorted({1, self._codes.per_byte}):
-            columns = -(-num_codebooks // together)
-            if codebook_size <= _LARGEST_PRODUCT:
-                graphs.append(Product(together))
-            if together == 1 or columns * 256 * width <= _MOST_SUMS:
-                groups = {columns, *(x for x in _GROUPS if x < columns)}
-                graphs += [Gathers(together, group) for group in groups]
-        return graphs
-
-    def _find(self, num_ids, form):
-        """The graph for so many ids at once, or None for an open number."""
-        graphs = [x for x in self._candidates() if form in (None, _form(x))]
-        costs = self._estimate(graphs, num_ids or ASSUMED_IDS)
-
-        def time(graph):
-            return costs[graph].nanoseconds
-
-        def size(graph):
-            per_byte, digits = self._codes.per_byte, 0
-            if graph.together < per_byte:
-                digits = _DIGIT_OPS + _DIGITS * per_byte
-            return costs[graph].file_bytes + digits
-
-        def memory_and_time(graph):
-            bytes_held = costs[graph].file_bytes + costs[graph].arena_bytes
-            return bytes_held, time(graph)
-
-        goal = self._options.optimize_for
-        if goal == "memory":
-            return min(graphs, key=memory_and_time)
-        if goal != "size":
-            graphs = self._lean(graphs, num_ids or _MANY_IDS)
-        if goal != "latency":
-            rest = self._codes.table.packed.nbytes
-            least = rest + min(map(size, graphs))
-            most = SIZE_MARGINS[goal] * least - rest
-            graphs = [graph for graph in graphs if size(graph) <= most]
-        return min(graphs, key=time)
-
-    def _estimate(self, graphs, num_ids):
-        shape, quantize = self.codewords.shape, self._options.quantize
-        return {
-            graph: estimate(graph, shape, num_ids, quantize) for graph in graphs
-        }
-
-    def _lean(self, graphs, num_ids):
-        """Graphs that take no more memory than a table of int4, if any."""
-        width = self.codewords.shape[2]
-        codes = self._codes.table.packed
-        budget = len(codes) * width // 2 + 4 * num_ids * width - codes.nbytes
-        used = {
-            graph: costs.file_bytes + costs.arena_bytes
-            for graph, costs in self._estimate(graphs, num_ids).items()
-        }
-        budget = max(budget, _ANY_MEMORY)
-        if min(used.values()) > budget:
-            # Of tables so small, codewords alone may take more.
-            budget = min(used.values()) + _ANY_MEMORY
-        return [graph for graph in graphs if used[graph] <= budget]
+        if self._group >= self._num_codebooks:
+            return tf.reduce_sum(tf.gather(matrix, places), axis=1)
+        total = None
+        for start in range(0, self._num_codebooks, self._group):
+            part = places[:, start : start + self._group]
+            if total is not None:
+                # The runtime would look up all groups before it adds one up,
+                # and hold them all: each has to wait for the one before, for
+                # a zero that the converter does not know.
+                part += tf.minimum(tf.cast(total[:1, :1] > 0, tf.int32), 0)
+            part = tf.reduce_sum(tf.gather(matrix, part), axis=1)
+            total = part if total is None else total + part
+        return total
 
 
-def _form(graph):
-    """What graphs have in common that read the same numbers."""
-    return type(graph), graph.together
+def codewords_of_ids(codewords, codes, ids, options):
+    """All codewords as rows, and those `(ids, num_codebooks)` of some ids."""
+    num_codebooks, codebook_size, width = codewords.shape
+    flat = tf.constant(options.note(codewords.reshape(-1, width)))
+    first = np.arange(num_codebooks, dtype="int32") * codebook_size
+    return flat, codes.read(ids) + first

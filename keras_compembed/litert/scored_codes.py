@@ -9,8 +9,8 @@ from keras_compembed.codes.packing import unpack_rows
 from keras_compembed.compositions.composition import ConcatComposition
 from keras_compembed.compositions.composition import part_of_column
 from keras_compembed.litert.flatbuffer import StoredTable
-from keras_compembed.litert.row_chunks import RowChunks
-from keras_compembed.litert.row_chunks import unknown_zero
+from keras_compembed.litert.litert_form import RowChunks
+from keras_compembed.litert.litert_form import unknown_zero
 
 # Ids at a time: what is held of them fits into a cache.
 _CHUNK = 1 << 16

@@ -30,8 +30,9 @@ from keras_compembed.litert.litert_form import FLOAT32
 from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.row_sums import RowSums
+from keras_compembed.litert.row_sums import codewords_of_ids
 from keras_compembed.litert.scored_codes import ScoredCodes
 from keras_compembed.litert.scored_codes import StoredCodes
 from keras_compembed.stores.row_arrays import RowArrays
@@ -61,8 +62,6 @@ _USUAL_LENGTH = 32
 _CHUNK_ELEMENTS = 1 << 22
 # Rows of plain arrays that are added up at once, in the cache of a core.
 _CHUNK_ROWS = 256
-# Rows of a chunk for which a graph is chosen, about.
-_CHUNK_IDS = 4096
 # Rows compared at least, spread over the table, where not all are.
 _SPREAD = 1024
 
@@ -531,8 +530,8 @@ class _CodesForm(LiteRTForm):
             self.scores = ScoredCodes(store, self.codes, self.summed, options)
         if is_sum:
             self.codewords = self.summed
-            self._sums = RowSums(self.codewords, options, self.codes)
-            row_elements = self._sums.count_elements(_CHUNK_IDS)
+            self._sums = RowSums(self.codewords, self.codes, options)
+            row_elements = self._sums.numbers_per_row
         else:
             self.codewords = composition.codewords(codebooks).numpy()
             num_codebooks, _, width = self.codewords.shape
@@ -544,11 +543,8 @@ class _CodesForm(LiteRTForm):
     def look_up(self, ids):
         if self._sums is not None:
             return self._sums.look_up(ids)
-        num_codebooks, codebook_size, width = self.codewords.shape
-        flat = self._options.note(self.codewords.reshape(-1, width))
-        first = np.arange(num_codebooks, dtype="int32") * codebook_size
-        places = self.codes.read(ids) + first
-        return self._composition(tf.gather(flat, places))
+        found = codewords_of_ids(self.codewords, self.codes, ids, self._options)
+        return self._composition(tf.gather(*found))
 
     def score_chunks(self, vectors):
         vectors = tf.cast(vectors, tf.float32)

@@ -14,10 +14,10 @@ from keras_compembed.litert.litert_form import FLOAT32
 from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.litert.row_chunks import RowChunks
+from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.row_products import RowProducts
-from keras_compembed.litert.texts_of_ids import join_weights
-from keras_compembed.litert.texts_of_ids import unflatten
+from keras_compembed.litert.row_products import join_weights
+from keras_compembed.litert.row_products import unflatten
 from keras_compembed.rounding.round_factors import round_factors
 from keras_compembed.rounding.round_factors import round_onto
 from keras_compembed.rounding.round_rows import check_room

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 # Bytes of a number of a weight in a LiteRT file, and numbers of the smallest
 # matrix that the converter makes int8.
-_WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 _LEAST_INT8 = 1024
 _UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -39,7 +39,7 @@ def count_litert_bytes(num_numbers, quantize=None):
     """Bytes that a matrix of codewords or the like takes in a LiteRT file."""
     if quantize == "int8" and num_numbers < _LEAST_INT8:
         quantize = None
-    return _WEIGHT_BYTES[quantize] * num_numbers
+    return WEIGHT_BYTES[quantize] * num_numbers
 
 
 def number_of_bytes(name, value):
