@@ -62,7 +62,7 @@ class OneHotRows:
 
     def __call__(self, ids, counts=None):
         """Vectors of ids, in parts; zeros where ids do not count."""
-        if self._together > 1:
+        if self._together > 1 or ids.shape.rank == 1:
             numbers = self._codes.read(ids, self._together)
         else:
             numbers = self._codes.read(tf.reshape(ids, [-1]))

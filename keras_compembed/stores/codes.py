@@ -26,13 +26,13 @@ from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.litert.code_products import CodeProducts
+from keras_compembed.litert.code_products import RowSums
+from keras_compembed.litert.code_products import codewords_of_ids
 from keras_compembed.litert.litert_form import FLOAT32
 from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
-from keras_compembed.litert.row_sums import RowSums
-from keras_compembed.litert.row_sums import codewords_of_ids
 from keras_compembed.litert.scored_codes import ScoredCodes
 from keras_compembed.litert.scored_codes import StoredCodes
 from keras_compembed.stores.row_arrays import RowArrays
