@@ -9,6 +9,7 @@ from keras_compembed.litert.row_products import join_weights
 from keras_compembed.litert.row_products import length_of
 from keras_compembed.litert.row_products import number_groups
 from keras_compembed.litert.row_products import unflatten
+from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # Codewords a codebook up to which one-hot vectors are not too wide, and whose
 # products take as long as one that is gathered.
@@ -32,6 +33,9 @@ class RowSums:
         self._num_codebooks, self._size, self._width = codewords.shape
         self._group = self._num_codebooks
         self._is_product = self._size <= (32 if options.is_int8 else 16)
+        own = WEIGHT_BYTES[options.quantize] * codewords.size
+        # One-hot rows would be more than 2 % of tiny tables.
+        self._is_product &= 25 * self._size**2 <= own + codes.table.packed.size
         if options.optimize_for == "memory":
             # What several ops read is no longer int8 once the file is loaded.
             if not options.is_int8:

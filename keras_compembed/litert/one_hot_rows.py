@@ -35,8 +35,8 @@ class OneHotRows:
         self._codes, self._options = codes, options
         self._together, per_byte = 1, codes.per_byte
         if per_byte > 1:
-            is_packed = options.serves(UNPACK_RUNTIME)
             added = (257 * per_byte - codes.codebook_size) * codes.codebook_size
+            is_packed = options.serves(UNPACK_RUNTIME)
             added = added // 2 if is_packed else 4 * added
             # Of what takes subcodes out of bytes.
             added -= _DIGIT_OPS + 256 * per_byte
