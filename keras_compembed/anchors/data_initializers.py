@@ -171,6 +171,14 @@ class FrequencyThenKMeansPlusPlus(KMeansPlusPlus):
     The first half of the anchors stands for the most frequent objects. The
     others are drawn as k-means++ would go on from them.
 
+    Example:
+
+    >>> counts = [5, 9, 0, 7]
+    >>> table = [[0.0], [0.0], [3.0], [0.0]]
+    >>> initializer = FrequencyThenKMeansPlusPlus(counts, table)
+    >>> initializer.choose(input_dim=4, num_anchors=2)
+    array([1, 2])
+
     Args:
         counts: Array `(input_dim,)` of numbers, how often each id occurs.
         table: Same as for `KMeansPlusPlus`.

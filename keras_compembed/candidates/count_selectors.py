@@ -112,6 +112,12 @@ class FrequencySubsets(CountsSelector):
     score; its candidates are drawn there evenly. To be compared with: on Penn
     Treebank, `NGram` and `FrequentClasses` with more noises did far better.
 
+    Example:
+
+    >>> counts = 1000 // np.arange(1, 1001)
+    >>> selector = FrequencySubsets(counts, num_subsets=6)
+    >>> head = kc.CANESoftmax(1000, selector, 40, 1, class_counts=counts)
+
     Args:
         counts: Array `(num_classes,)`, how often each class occurs.
         num_subsets: Integer from 2 to the number of classes. Defaults to `6`.

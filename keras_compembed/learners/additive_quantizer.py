@@ -240,6 +240,13 @@ class RandomCodeLearner(CodeLearner):
 
     The baseline of Chen, Min & Sun (Table 1), for codewords that are summed.
 
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = RandomCodeLearner(num_codebooks=8, codebook_size=16, seed=0)
+    >>> learner.train(table).codes.shape
+    (1000, 8)
+
     Args:
         num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
         seed: Optional integer. Makes codes repeatable.

@@ -38,6 +38,16 @@ class GumbelCodeLearner(GradientCodeLearner):
     `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
     `refine=True` closes most of the gap. See also `KDCodeLearner`.
 
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = GumbelCodeLearner(
+    ...     num_codebooks=8, codebook_size=16,
+    ...     training=kc.learners.Training(iterations=20), seed=0, verbose=0
+    ... )
+    >>> learner.train(table).codes.shape
+    (1000, 8)
+
     Args:
         num_codebooks, codebook_size, seed, verbose, **kwargs: Same as for
             `KDCodeLearner`.

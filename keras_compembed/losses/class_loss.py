@@ -299,6 +299,14 @@ class NCELoss(SampledLoss):
     gradients in which a row comes once. Start biases at log frequencies, by
     `class_counts` of the layer.
 
+    Example:
+
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> noise = kc.noises.UnigramNoise(counts)
+    >>> layer = kc.CANESoftmax(1000, noise=noise, class_counts=counts)
+    >>> model = keras.Sequential([keras.Input((8,)), layer])
+    >>> model.compile("adam", loss=kc.NCELoss(num_sampled=40))
+
     Args:
         num_sampled: Same as for `keras_compembed.SampledSoftmaxLoss`.
         evaluation, ignore_class, name, reduction: Same as for

@@ -119,6 +119,11 @@ class Coverage(ClassMetric):
     What decides how near the estimates of `CANELoss` are to those of the
     softmax over all classes (Corollary 1).
 
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
+    >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Coverage()])
+
     Args:
         name: Optional string. Defaults to `None`: `"coverage"`.
         dtype, ignore_class: Same as for `ClassAccuracy`.
@@ -139,6 +144,11 @@ class Perplexity(ClassMetric):
 
     In evaluation that over all classes; in training that of the loss's
     estimate from the classes drawn.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
+    >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Perplexity()])
 
     Args:
         name: Optional string. Defaults to `None`: `"perplexity"`.
@@ -231,6 +241,13 @@ class RecallAtK(RankingMetric):
 
     In evaluation only, as `PrecisionAtK`.
 
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.RecallAtK(k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
+
     Args:
         k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
         name: Optional string. Defaults to `None`: e.g. `"recall_at_5"`.
@@ -249,6 +266,13 @@ class NDCGAtK(RankingMetric):
     """Normalized discounted cumulative gain of labels in the `k` best classes.
 
     In evaluation only, as `PrecisionAtK`.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.NDCGAtK(k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
 
     Args:
         k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
