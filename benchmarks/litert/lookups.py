@@ -202,19 +202,18 @@ def export(layer, row, path, quantize):
 class TableLookup(keras.layers.Layer):
     """A table whose look-up is one GATHER; that of Keras takes more ops."""
 
-    def __init__(self, values):
-        super().__init__()
-        self.values = values
+    def __init__(self, num_rows, width, **kwargs):
+        super().__init__(**kwargs)
+        self.num_rows, self.width = num_rows, width
 
     def build(self, input_shape):
-        self.table = self.add_weight(shape=self.values.shape)
-        self.table.assign(self.values)
+        self.table = self.add_weight(shape=(self.num_rows, self.width))
 
     def call(self, ids):
         return tf.gather(self.table.value, ids)
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape, self.values.shape[-1])
+        return (*input_shape, self.width)
 
 
 def write_table(row, path, width, seed):
@@ -227,7 +226,9 @@ def write_table(row, path, width, seed):
         )
     else:
         quantize = TABLES[row.name]
-        layer = TableLookup(table)
+        layer = TableLookup(*table.shape)
+        layer.build((None,))
+        layer.set_weights([table])
     export(layer, row, path, quantize)
     model = flatbuffer.read_model(path.read_bytes())
     repeat_rows(model, row.input_dim)

@@ -159,13 +159,13 @@ def test_export(small, capsys):
     run(half)
     assert "float16" in capsys.readouterr().out
     assert "exists already" in fails(capsys, half)
-    # Codebooks of 65 kB: the fastest graph has sums of pairs of codewords.
+    # A table that reads whole bytes of codes is added for latency.
     save("small.keras", kc.CodeEmbedding(600, 32, 32, 16))
     sizes = {}
     for name in ("latency", "size"):
         run(f"export small.keras {name}.tflite --optimize-for {name}")
         sizes[name] = os.path.getsize(f"{name}.tflite")
-    assert sizes["latency"] > 2 * sizes["size"]
+    assert sizes["latency"] > sizes["size"]
 
 
 def test_export_for_mediapipe(folder, capsys):
