@@ -16,6 +16,8 @@ from keras_compembed.utils.sizes import WEIGHT_BYTES
 _SPREAD_SIZE = 16
 # Codebooks gathered at once where little memory is to be held.
 _GROUP = 4
+# Numbers that could be read while a codeword is found.
+_GATHER = 32
 # Ids of a text, where a file leaves that open.
 _USUAL_LENGTH = 64
 
@@ -122,13 +124,15 @@ class CodeProducts(RowProducts):
         return (6 if self._options.is_int8 else 2) * (length or _USUAL_LENGTH)
 
     def folds_faster(self, width, sums=False, length=None):
-        # In numbers of matrices that are read.
+        # In numbers that are read: of matrices, or to gather codewords.
         gathers = self._text_limit(length) if sums else _SPREAD_SIZE
-        size = min(self._size, gathers)
-        before = gathers if self._composes_faster else size
         num_codebooks, _, own_width = self._own_shape
-        before = before * num_codebooks * own_width + self.width * width
-        return (self._size if sums else size) * num_codebooks * width < before
+        before, after = self._size * own_width, self._size * width
+        if self._composes_faster or self._size > gathers:
+            before = gathers * (own_width + _GATHER)
+        if not sums and self._size > gathers:
+            after = gathers * (width + _GATHER)
+        return num_codebooks * (after - before) < self.width * width
 
     def rows(self, ids, kernel):
         sums = RowSums(self._codewords @ kernel, self._codes, self._options)
