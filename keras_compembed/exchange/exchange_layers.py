@@ -148,10 +148,10 @@ def _exchanged(value, exchanges):
             if made is not item:
                 value[key] = made
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            made = _exchanged(item, exchanges)
-            if made is not item:
-                value[index] = made
+        made = [_exchanged(item, exchanges) for item in value]
+        if any(a is not b for a, b in zip(made, value, strict=True)):
+            # TensorFlow saves no list of which an item was replaced.
+            return made
     elif isinstance(value, tuple):
         made = [_exchanged(item, exchanges) for item in value]
         if any(a is not b for a, b in zip(made, value, strict=True)):

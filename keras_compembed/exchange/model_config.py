@@ -1,5 +1,6 @@
 """What Keras writes of a model, and a model made of it."""
 
+import builtins
 import codecs
 import functools
 import inspect
@@ -10,9 +11,11 @@ import types
 
 import keras
 
+from keras_compembed.exchange.exchanged_layers import own_class
+
 _HALF = re.compile("(mixed_)?b?float16")
 _NOT_IN_CONSTRUCTORS = {"name", "trainable", "dtype"}
-_LIBRARIES = ("builtins", "keras", "numpy", "tensorflow")
+_LIBRARIES = ("keras", "numpy", "tensorflow")
 
 
 class ModelConfig:
@@ -78,7 +81,7 @@ class ModelConfig:
         parameters = inspect.signature(cls).parameters
         if all(x.kind is not x.VAR_KEYWORD for x in parameters.values()):
             for name in _NOT_IN_CONSTRUCTORS.difference(parameters):
-                part["config"].pop(name, None)
+                part.get("config", {}).pop(name, None)
 
 
 def dicts_in(value):
@@ -158,7 +161,7 @@ def custom_objects(root):
         if not isinstance(item, types.FunctionType):
             if not hasattr(item, "get_config"):
                 continue
-            item = item if isinstance(item, type) else type(item)
+            item = item if isinstance(item, type) else own_class(item)
         if not (_is_of_library(item) and _is_found(item)):
             found.setdefault(item.__name__, item)
     return found
@@ -196,6 +199,9 @@ def _read_from_outside(function):
 
 
 def _is_of_library(item):
+    # Classes of code that was executed without a name are no builtins.
+    if item.__module__ == "builtins":
+        return vars(builtins).get(item.__name__) is item
     return (item.__module__ or "").split(".")[0] in _LIBRARIES
 
 

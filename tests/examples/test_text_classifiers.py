@@ -101,7 +101,7 @@ def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
         assert row["latency_ratio"] > 0
         # The layer behind codes became part of codebooks.
         is_smaller = row["file_bytes"] < row["embedding_bytes"]
-        assert is_smaller == (row["name"] == "codes 8x16 float32")
+        assert is_smaller == row["name"].startswith("codes")
     sizes = [row["file_bytes"] for row in rows]
     assert sizes[0] == sizes[2] > sizes[4] and sizes[3] > sizes[5]
     for name in ("accuracy_against_size.png", "code_balance.png"):

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compressing import check_same
+from compressing import compress
 from compressing import run
 from model_zoo import CASES
 
+import keras_compembed as kc
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.exchange.model_copy import layer_pairs
 
@@ -61,3 +63,26 @@ def test_arguments_that_keras_does_not_know_are_asked_for():
         ValueError, match='get_config(.|\\n)*"units": self.units'
     ):
         copy_model(model)
+
+
+class Texts(keras.Model):
+    """Not registered with Keras, and without further arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = keras.layers.Embedding(300, 64)
+
+    def call(self, ids):
+        return keras.ops.mean(self.words(ids), axis=1)
+
+
+def test_copies_of_copies_can_be_saved_by_tensorflow(tmp_path):
+    model, ids = Texts(), np.arange(6).reshape(2, 3)
+    model(ids)
+    small = compress(model)
+    again = kc.strip(small)
+    assert type(again) is type(small) and isinstance(again, Texts)
+    check_same(run(again, ids), run(small, ids))
+    rows = keras.Sequential([keras.Input((3,)), model.words])
+    for each in (again, compress(rows)):
+        tf.saved_model.save(each, tmp_path / each.name)
