@@ -106,10 +106,7 @@ def test_pooled_and_folded(kind, length, path):
     ids = texts(4, length or 5)
     made = export(model, path, ids)
     tables = {f"table_{place}" for place in range(number)}
-    # Codebooks larger than twice the text are read as rows.
-    large = {"table_2"} if kind == "codes" and length else set()
-    assert set(made.pooled_layers) == tables - large
-    assert set(made.held_layers) == tables
+    assert set(made.pooled_layers) == set(made.held_layers) == tables
     assert set(made.folded_layers) == {f"last_{x}" for x in range(number)}
     assert made.not_held_layers == ()
     assert made.max_row_error < 2e-6
