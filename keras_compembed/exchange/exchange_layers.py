@@ -147,17 +147,16 @@ def _exchanged(value, exchanges):
             made = _exchanged(item, exchanges)
             if made is not item:
                 value[key] = made
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         made = [_exchanged(item, exchanges) for item in value]
-        if any(a is not b for a, b in zip(made, value, strict=True)):
+        if all(a is b for a, b in zip(made, value, strict=True)):
+            return value
+        if isinstance(value, list):
             # TensorFlow saves no list of which an item was replaced.
             return made
-    elif isinstance(value, tuple):
-        made = [_exchanged(item, exchanges) for item in value]
-        if any(a is not b for a, b in zip(made, value, strict=True)):
-            # Not `type`: TensorFlow wraps tuples.
-            cls = value.__class__
-            return cls(*made) if hasattr(value, "_fields") else cls(made)
+        # Not `type`: TensorFlow wraps tuples.
+        cls = value.__class__
+        return cls(*made) if hasattr(value, "_fields") else cls(made)
     return value
 
 

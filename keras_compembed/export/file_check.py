@@ -64,6 +64,11 @@ def check_rows(model, forms, copy, options, tolerance):
     functions = {name: _rows_function(x) for name, (_, x) in lookups.items()}
     rows = convert(functions, copy, options.quantize)
     pack(rows, options, is_whole=False)
+    graphs = {
+        x.signatureKey.decode(): rows.subgraphs[x.subgraphIndex]
+        for x in rows.signatureDefs
+    }
+    in_model = constants_of(model, model.subgraphs).keys()
     errors, held, not_held = [], {}, {}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.tflite")
@@ -71,7 +76,10 @@ def check_rows(model, forms, copy, options, tolerance):
         with open(path, "wb") as file:
             file.write(content)
         for name, (layer, form) in lookups.items():
-            if not _are_in(model, rows, name, layer.input_dim):
+            sizes = constants_of(rows, [graphs[name]])
+            shared = max(map(sizes.get, in_model & sizes.keys()), default=0)
+            # Less could not tell ids apart.
+            if shared < max(1, layer.input_dim // 8):
                 if form.is_read:
                     not_held[layer.name] = None
                 continue
@@ -86,16 +94,6 @@ def check_rows(model, forms, copy, options, tolerance):
             errors.append(error)
     held = tuple(name for name in held if name not in not_held)
     return max(errors, default=None), held, tuple(not_held)
-
-
-def _are_in(model, rows, name, num_ids):
-    """Whether a model has the table that a signature of rows reads."""
-    places = {x.signatureKey.decode(): x for x in rows.signatureDefs}
-    graph = rows.subgraphs[places[name].subgraphIndex]
-    shared = constants_of(model, model.subgraphs).keys()
-    sizes = constants_of(rows, [graph])
-    # Less could not tell ids apart.
-    return any(sizes[each] >= num_ids // 8 for each in shared & sizes.keys())
 
 
 def _rows_function(form):

@@ -73,10 +73,9 @@ class LiteRTForm:
     # Whether the graph that was traced reads rows, and adds them up.
     is_read = is_pooled = False
 
-    def __init__(self, store, options, path):
+    def __init__(self, store, options):
         self.store = store
         self._options = options
-        self._path = path
         self.chunks = RowChunks(store.input_dim, store.output_dim)
 
     def look_up(self, ids):

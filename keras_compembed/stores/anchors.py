@@ -341,7 +341,7 @@ class Anchors(Store):
         }
 
     def litert(self, options, path):
-        return _AnchorsForm(self, options, path)
+        return _AnchorsForm(self, options)
 
     def get_config(self):
         shape = self.input_dim, self.num_anchors, self.output_dim
@@ -453,8 +453,8 @@ class AnchorRows(RowArrays):
 class _AnchorsForm(LiteRTForm):
     """The non-zeros of T, and the anchors that they name, in a LiteRT file."""
 
-    def __init__(self, store, options, path):
-        super().__init__(store, options, path)
+    def __init__(self, store, options):
+        super().__init__(store, options)
         transform = store.get_transform()
         anchors = keras.ops.convert_to_numpy(store.anchors).astype("float64")
         values = transform.values.astype("float64")

@@ -508,7 +508,7 @@ class _CodesForm(LiteRTForm):
     """Codes and codewords in a LiteRT file."""
 
     def __init__(self, store, options, path):
-        super().__init__(store, options, path)
+        super().__init__(store, options)
         self._composition = composition = store.composition
         codebooks = tf.cast(store.codebooks.value, tf.float32)
         folded = composition.fold(codebooks)

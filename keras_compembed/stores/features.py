@@ -70,7 +70,7 @@ class EncodedFeatures(Store):
         return {"encoder": self.encoder}
 
     def litert(self, options, path):
-        return _VectorsForm(self, options, path)
+        return _VectorsForm(self, options)
 
     def get_config(self):
         features = [
@@ -87,8 +87,8 @@ class EncodedFeatures(Store):
 class _VectorsForm(LiteRTForm):
     """Vectors in a LiteRT file, computed once."""
 
-    def __init__(self, store, options, path):
-        super().__init__(store, options, path)
+    def __init__(self, store, options):
+        super().__init__(store, options)
         # While the encoder, which others may use too, has its own form.
         self._table = tf.constant(store.read_all().numpy(), "float32")
 

@@ -464,7 +464,7 @@ class _IntegersForm(LiteRTForm):
     """Integers and scales in a LiteRT file."""
 
     def __init__(self, store, options, path):
-        super().__init__(store, options, path)
+        super().__init__(store, options)
         self.width, self._num_blocks = store.width, store.num_blocks
         table = store.table()
         self._block_size, self._unit = table.block_size, table.unit

@@ -140,7 +140,7 @@ class PrunedNumbers(TableStore):
         return total
 
     def litert(self, options, path):
-        return _PrunedForm(self, options, path)
+        return _PrunedForm(self, options)
 
 
 class RowPlaces:
@@ -174,8 +174,8 @@ class RowPlaces:
 class _PrunedForm(LiteRTForm):
     """Numbers and their columns in a LiteRT file."""
 
-    def __init__(self, store, options, path):
-        super().__init__(store, options, path)
+    def __init__(self, store, options):
+        super().__init__(store, options)
         lengths = store.row_lengths.numpy().ravel().astype("int64")
         lengths = lengths[: store.input_dim * store.num_parts]
         columns = store.columns.numpy().astype("int64")

@@ -169,7 +169,7 @@ class Store(abc.ABC):
 
     def litert(self, options, path):
         """How rows are written down for LiteRT, a `LiteRTForm`."""
-        return LiteRTForm(self, options, path)
+        return LiteRTForm(self, options)
 
 
 def read_all(variable, rows):
