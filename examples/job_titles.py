@@ -180,13 +180,13 @@ def build_model(x, y, num_classes, args):
     ]
     # Titles that share words are near each other before anything is learned.
     features = keras.Sequential(encoder).predict(x, verbose=0)
-    tree = kc.trees.ClassTree.from_labels(
+    tree = kc.classes.ClassTree.from_labels(
         features, y, num_classes=num_classes, seed=args.seed, verbose=0
     )
     print(tree)
     head = kc.CANESoftmax(
         num_classes,
-        kc.candidates.BeamTree(tree, max_frontier=args.max_frontier),
+        kc.classes.BeamTree(tree, max_frontier=args.max_frontier),
         num_candidates=args.num_candidates,
         num_noises=args.num_noises,
         class_counts=np.bincount(y, minlength=num_classes),
@@ -245,7 +245,7 @@ def main(argv=None):
     head = model.get_layer("occupations")
     encoder = keras.Model(model.inputs, head.input)
     features = encoder.predict(dataset[1][0], verbose=0)
-    recalls = kc.candidates.calibrate_beam(head, features, target_recall=0.99)
+    recalls = kc.classes.calibrate_beam(head, features, target_recall=0.99)
 
     # Without the optimizer, whose slots are larger than the model.
     model = keras.Sequential([*model.inputs, *model.layers])

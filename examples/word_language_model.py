@@ -180,7 +180,7 @@ def build_model(counts, args):
     tied = args.embedding != "table"
     head = kc.CANESoftmax(
         len(counts),
-        kc.candidates.FrequentClasses(counts),
+        kc.classes.FrequentClasses(counts),
         num_candidates=args.num_candidates,
         num_noises=args.num_noises,
         # One product for all examples of a batch.

@@ -15,22 +15,31 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed import anchors
-from keras_compembed import candidates
+from keras_compembed import classes
 from keras_compembed import compositions
 from keras_compembed import compression
 from keras_compembed import distribution
 from keras_compembed import export
 from keras_compembed import learners
 from keras_compembed import methods
-from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import reports
 from keras_compembed import stores
 from keras_compembed import text
 from keras_compembed import transforms
-from keras_compembed import trees
 from keras_compembed import tuning
 from keras_compembed import vectors
+from keras_compembed.classes.losses import CANELoss
+from keras_compembed.classes.losses import InBatchSoftmaxLoss
+from keras_compembed.classes.losses import NCELoss
+from keras_compembed.classes.losses import SampledSoftmaxLoss
+from keras_compembed.classes.metrics import ClassAccuracy
+from keras_compembed.classes.metrics import Coverage
+from keras_compembed.classes.metrics import NDCGAtK
+from keras_compembed.classes.metrics import Perplexity
+from keras_compembed.classes.metrics import PrecisionAtK
+from keras_compembed.classes.metrics import PropensityScoredPrecisionAtK
+from keras_compembed.classes.metrics import RecallAtK
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.grow import grow
@@ -53,17 +62,6 @@ from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
-from keras_compembed.losses.class_loss import CANELoss
-from keras_compembed.losses.class_loss import InBatchSoftmaxLoss
-from keras_compembed.losses.class_loss import NCELoss
-from keras_compembed.losses.class_loss import SampledSoftmaxLoss
-from keras_compembed.metrics.class_metrics import ClassAccuracy
-from keras_compembed.metrics.class_metrics import Coverage
-from keras_compembed.metrics.class_metrics import NDCGAtK
-from keras_compembed.metrics.class_metrics import Perplexity
-from keras_compembed.metrics.class_metrics import PrecisionAtK
-from keras_compembed.metrics.class_metrics import PropensityScoredPrecisionAtK
-from keras_compembed.metrics.class_metrics import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
 from keras_compembed.presets.from_preset import preset_folder
 from keras_compembed.presets.save_preset import save_preset
@@ -100,7 +98,7 @@ __all__ = [
     "TopClasses",
     "__version__",
     "anchors",
-    "candidates",
+    "classes",
     "compositions",
     "compression",
     "distribution",
@@ -110,7 +108,6 @@ __all__ = [
     "grow",
     "learners",
     "methods",
-    "noises",
     "optimizers",
     "preset_folder",
     "reports",
@@ -120,7 +117,6 @@ __all__ = [
     "text",
     "top_k_model",
     "transforms",
-    "trees",
     "tuning",
     "upload_preset",
     "vectors",

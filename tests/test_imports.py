@@ -10,8 +10,8 @@ TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
     "anchors": "anchor_initializer data_initializers relations",
-    "candidates": "candidates_vs_noises class_scores count_selectors "
-    "fitted_search inverted_lists selector",
+    "classes": "approximate_nearest balanced_k_means candidates_vs_noises "
+    "class_scores count_selectors fitted_search noise selector tree_arrays",
     "codes": "code_scores packing",
     "compositions": "composition registry",
     "compression": "allocation frontier method_choices",
@@ -22,7 +22,6 @@ PARTS = {
     "methods": "method",
     "learners": "additive_quantizer code_learner coordinate_search "
     "quantizer_run query_codes refinement task_codes",
-    "noises": "noise",
     "optimizers": "device_rows",
     "reports": "code_statistics",
     "rounding": "round_factors round_rows rounded_table",
@@ -30,7 +29,6 @@ PARTS = {
     "text": "piece_table word_tokenizer",
     "transforms": "l1 lazy_rows sparse_coding sparse_rows sparse_transform "
     "transform",
-    "trees": "balanced_k_means tree_arrays",
     "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
     "sizes validation",
     "vectors": "word_vectors",

@@ -75,7 +75,7 @@ STATES = {
 
 def selectors():
     """Those that the cases of layers leave out."""
-    classes = kc.candidates
+    classes = kc.classes
     yield "classes-all", classes.AllClasses
 
 

@@ -1,6 +1,6 @@
 """Changes one thing in the package and runs the nearest tests.
 
-    python tools/mutate.py keras_compembed/trees --count 10 --seed 0
+    python tools/mutate.py keras_compembed/classes --count 10 --seed 0
     python tools/mutate.py keras_compembed/codes/packing.py --tests tests/codes
 
 Each change is made in a copy of the repository. A change that no test notices

@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.baselines.probability_head import ProbabilityHead
+from keras_compembed.classes.class_tree import log_shares
+from keras_compembed.classes.tree_arrays import TreeArrays
 from keras_compembed.optimizers.device_rows import read_rows
-from keras_compembed.trees.class_tree import log_shares
-from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.validation import check_class_counts
 
 

@@ -7,9 +7,9 @@ gSASRec is trained: https://arxiv.org/abs/2308.07192.
 import keras
 import tensorflow as tf
 
-from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.losses.class_loss import ClassLoss
-from keras_compembed.losses.class_loss import SampledLoss
+from keras_compembed.classes.class_head import ClassHead
+from keras_compembed.classes.losses import ClassLoss
+from keras_compembed.classes.losses import SampledLoss
 from keras_compembed.utils.log_sums import log_sum_exp
 
 

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.flat_rows import flat_features
-from keras_compembed.layers.flat_rows import unflat
+from keras_compembed.classes.class_head import ClassHead
+from keras_compembed.classes.class_head import flat_features
+from keras_compembed.classes.class_head import unflat
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.validation import check_positive_int

@@ -9,8 +9,8 @@ it, over all rounds.
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.candidates_vs_noises import Draw
-from keras_compembed.losses.class_loss import ClassLoss
+from keras_compembed.classes.candidates_vs_noises import Draw
+from keras_compembed.classes.losses import ClassLoss
 from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_sum_exp

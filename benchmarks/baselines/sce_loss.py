@@ -9,9 +9,9 @@ in none, it is left out.
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.candidates_vs_noises import Draw
-from keras_compembed.candidates.class_scores import ClassScores
-from keras_compembed.losses.class_loss import ClassLoss
+from keras_compembed.classes.candidates_vs_noises import Draw
+from keras_compembed.classes.class_scores import ClassScores
+from keras_compembed.classes.losses import ClassLoss
 from keras_compembed.utils.log_sums import log_sum_exp
 
 

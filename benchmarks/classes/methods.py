@@ -97,7 +97,7 @@ def make_head(method, samples, task, seed):
     if method.selector == "subsets":
         return kc.CANESoftmax(
             len(counts),
-            kc.candidates.FrequencySubsets(counts, num_subsets=6, seed=seed),
+            kc.classes.FrequencySubsets(counts, num_subsets=6, seed=seed),
             num_candidates=samples,
             num_noises=1,
             noise="uniform",
@@ -108,11 +108,11 @@ def make_head(method, samples, task, seed):
         )
     return kc.CANESoftmax(
         len(counts),
-        kc.candidates.FrequentClasses(counts),
+        kc.classes.FrequentClasses(counts),
         num_candidates=candidates,
         num_noises=noises,
         # Those that do not occur in training may be labels all the same.
-        noise=kc.noises.UnigramNoise(np.maximum(counts, 1), method.power),
+        noise=kc.classes.UnigramNoise(np.maximum(counts, 1), method.power),
         share_noises=True,
         class_counts=counts,
         class_embedding=class_embedding,

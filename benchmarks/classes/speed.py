@@ -163,11 +163,11 @@ def litert_rows(number, args):
 
 def make_heads(number, args, seed):
     """Layers by name, built, with random weights."""
-    tree = kc.trees.ClassTree.random(number, branching=10, seed=seed)
+    tree = kc.classes.ClassTree.random(number, branching=10, seed=seed)
     counts = 1e6 / np.arange(1, number + 1)
-    subsets = kc.candidates.FrequencySubsets(counts, seed=seed)
-    frequent = kc.candidates.FrequentClasses(counts)
-    beam_tree = kc.candidates.BeamTree
+    subsets = kc.classes.FrequencySubsets(counts, seed=seed)
+    frequent = kc.classes.FrequentClasses(counts)
+    beam_tree = kc.classes.BeamTree
     # Fewer in trials.
     head, many = (min(size, number // 6) for size in (250, 750))
     heads = {
@@ -180,7 +180,7 @@ def make_heads(number, args, seed):
         ),
         "many": kc.CANESoftmax(
             number,
-            kc.candidates.FrequentClasses(counts),
+            kc.classes.FrequentClasses(counts),
             head,
             many,
             share_noises=True,

@@ -149,7 +149,7 @@ def train_keras(row, task, rate, seed, benchmark):
         found = model.evaluate(*task.test, verbose=0, return_dict=True)
         figures["coverage"] = round(float(found["coverage"]), 4)
         # Search is what prediction is measured by.
-        kc.candidates.calibrate_beam(head, task.valid[0], verbose=0)
+        kc.classes.calibrate_beam(head, task.valid[0], verbose=0)
     best = tf.function(lambda x: head.top_k(x, 1)[0][:, 0])
 
     def answers(x):
@@ -170,18 +170,18 @@ def make_head(row, task, seed, branching):
     """The layer of classes of a row, over a tree of the means of classes."""
     x, y = task.train
     counts = np.maximum(task.counts, 1)
-    tree = kc.trees.ClassTree.from_labels(
+    tree = kc.classes.ClassTree.from_labels(
         x, y, branching, task.num_classes, seed=seed, verbose=0
     )
     if row.loss == "hierarchical":
         return baselines.HierarchicalSoftmax(tree, class_counts=counts)
     if row.loss == "cane":
-        selector = kc.candidates.BeamTree(tree, max_frontier=16)
+        selector = kc.classes.BeamTree(tree, max_frontier=16)
     else:
-        selector = kc.candidates.AllClasses()
+        selector = kc.classes.AllClasses()
         if row.noises:
             # It is not asked by baselines, which sample as many as both.
-            selector = kc.candidates.FrequentClasses(counts)
+            selector = kc.classes.FrequentClasses(counts)
     return kc.CANESoftmax(
         task.num_classes,
         selector,

@@ -3,15 +3,15 @@
 import keras
 import numpy as np
 
-from keras_compembed.candidates.count_selectors import AllClasses
-from keras_compembed.candidates.count_selectors import FrequentClasses
+from keras_compembed.classes.count_selectors import AllClasses
+from keras_compembed.classes.count_selectors import FrequentClasses
+from keras_compembed.classes.noise import UniformNoise
+from keras_compembed.classes.noise import UnigramNoise
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchanged_layers import own_class
 from keras_compembed.exchange.model_config import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
-from keras_compembed.noises.noise import UniformNoise
-from keras_compembed.noises.noise import UnigramNoise
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_new_rows

@@ -7,7 +7,7 @@ import math
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.beam_tree import BeamTree
+from keras_compembed.classes.beam_tree import BeamTree
 from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.only_readers import Graphs
 from keras_compembed.exchange.only_readers import find_poolings

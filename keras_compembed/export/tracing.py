@@ -6,9 +6,9 @@ import re
 import keras
 import tensorflow as tf
 
+from keras_compembed.classes.class_head import ClassHead
+from keras_compembed.classes.class_head import find_output
 from keras_compembed.layers import top_classes
-from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.class_head import find_output
 from keras_compembed.utils.model_parts import layer_of
 from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_positive_int

@@ -5,22 +5,22 @@ import warnings
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.candidates_vs_noises import LABELS
-from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
-from keras_compembed.candidates.candidates_vs_noises import choose
-from keras_compembed.candidates.candidates_vs_noises import is_of_batch
-from keras_compembed.candidates.class_scores import ClassScores
-from keras_compembed.candidates.count_selectors import AllClasses
-from keras_compembed.candidates.selector import Selector
-from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.flat_rows import flat_features
-from keras_compembed.layers.flat_rows import unflat
+from keras_compembed.classes.candidates_vs_noises import LABELS
+from keras_compembed.classes.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.classes.candidates_vs_noises import choose
+from keras_compembed.classes.candidates_vs_noises import is_of_batch
+from keras_compembed.classes.class_head import ClassHead
+from keras_compembed.classes.class_head import flat_features
+from keras_compembed.classes.class_head import unflat
+from keras_compembed.classes.class_scores import ClassScores
+from keras_compembed.classes.class_tree import differences_of_means
+from keras_compembed.classes.class_tree import log_shares
+from keras_compembed.classes.count_selectors import AllClasses
+from keras_compembed.classes.noise import UnigramNoise
+from keras_compembed.classes.noise import get_noise
+from keras_compembed.classes.selector import Selector
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.noises import get_noise
-from keras_compembed.noises.noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import gather_rows
-from keras_compembed.trees.class_tree import differences_of_means
-from keras_compembed.trees.class_tree import log_shares
 from keras_compembed.utils.saving import load_seed
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import save_seed
@@ -59,7 +59,7 @@ class CANESoftmax(ClassHead):
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes take no longer than a few looked up
     for each example. Where features tell classes apart,
-    `keras_compembed.candidates.BeamTree` finds better ones, by a tree of
+    `keras_compembed.classes.BeamTree` finds better ones, by a tree of
     classes that makes prediction fast, too; the vector of a class is then the
     sum of those on its path, and `kernel` holds only its last part.
 
@@ -76,10 +76,10 @@ class CANESoftmax(ClassHead):
 
     >>> x = np.random.normal(size=(500, 16)).astype("float32")
     >>> y = np.random.randint(1000, size=500)
-    >>> tree = kc.trees.ClassTree.from_labels(
+    >>> tree = kc.classes.ClassTree.from_labels(
     ...     x, y, num_classes=1000, verbose=0
     ... )
-    >>> head = CANESoftmax(1000, kc.candidates.BeamTree(tree))
+    >>> head = CANESoftmax(1000, kc.classes.BeamTree(tree))
     >>> model = keras.Sequential([keras.Input((16,)), head])
     >>> model.compile("sgd", loss=kc.CANELoss(), metrics=[kc.ClassAccuracy()])
     >>> _ = model.fit(x, y, verbose=0)
@@ -89,7 +89,7 @@ class CANESoftmax(ClassHead):
 
     Args:
         num_classes: Integer, at least 2.
-        selector: `"auto"` or a `keras_compembed.candidates.Selector`. `"auto"`
+        selector: `"auto"` or a `keras_compembed.classes.Selector`. `"auto"`
             trains the softmax over all classes up to 2,000 of them; of more,
             a step scores about 1,000 that the batch shares: frequent ones as
             candidates (`FrequentClasses`), as many as their counts make worth
@@ -106,7 +106,7 @@ class CANESoftmax(ClassHead):
             over all classes. Defaults to `None`: 10, or what `"auto"`
             chooses.
         noise: Optional: `"uniform"`, `"learned"`, or a
-            `keras_compembed.noises` object such as `UnigramNoise(counts)`. The
+            `keras_compembed.classes` object such as `UnigramNoise(counts)`. The
             nearer noises are to what candidates miss, the better. Defaults to
             `None`: `UnigramNoise(class_counts, 0.75)`, or of the power 1 if
             labels are noises, or `"uniform"` without `class_counts`.
@@ -223,7 +223,7 @@ class CANESoftmax(ClassHead):
         require(
             isinstance(selector, Selector),
             '`selector` must be "auto" or a '
-            "`keras_compembed.candidates.Selector`.",
+            "`keras_compembed.classes.Selector`.",
             selector=selector,
         )
         self.selector = selector

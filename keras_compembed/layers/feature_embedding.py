@@ -46,7 +46,7 @@ class FeatureEmbedding(LookupLayer):
     >>> items(np.array([[3, 8], [3, 999]])).shape
     TensorShape([2, 2, 16])
     >>> head = kc.CANESoftmax(
-    ...     1000, kc.candidates.FrequentClasses(np.ones(1000)),
+    ...     1000, kc.classes.FrequentClasses(np.ones(1000)),
     ...     class_embedding=items,
     ... )
 

@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
+from keras_compembed.classes.class_head import unflat
 from keras_compembed.layers.combiner import get_combiner
 from keras_compembed.layers.combiner import serialize_combiner
-from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.reverse import get_reverse
 from keras_compembed.litert.row_products import unflatten

@@ -4,8 +4,8 @@ import inspect
 
 import keras
 
-from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.class_head import read_output
+from keras_compembed.classes.class_head import ClassHead
+from keras_compembed.classes.class_head import read_output
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_of

@@ -260,7 +260,7 @@ def classifier(selector):
 
 
 def test_tied_classes_grow(tmp_path):
-    model = classifier(kc.candidates.FrequentClasses)
+    model = classifier(kc.classes.FrequentClasses)
     model.fit(IDS, IDS[:, 0], verbose=0)
     large = kc.grow(model, {"words": VECTORS})
     head = large.get_layer("head")
@@ -286,7 +286,7 @@ def test_tied_classes_grow(tmp_path):
 
 
 def tree_selector():
-    return kc.candidates.BeamTree(kc.trees.ClassTree.random(ROWS, 4, seed=0))
+    return kc.classes.BeamTree(kc.classes.ClassTree.random(ROWS, 4, seed=0))
 
 
 TAUGHT = FollowingCodes(teacher=TABLE)

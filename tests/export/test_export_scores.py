@@ -14,11 +14,11 @@ from export_models import write
 from model_zoo import WithArgument
 
 import keras_compembed as kc
-from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import FrequentClasses
+from keras_compembed.classes import BeamTree
+from keras_compembed.classes import ClassTree
+from keras_compembed.classes import FrequentClasses
 from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.export import export_litert
-from keras_compembed.trees import ClassTree
 
 V, D = 203, 12
 CODES = [

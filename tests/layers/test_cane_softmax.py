@@ -9,7 +9,7 @@ import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.noises.noise import UniformNoise
+from keras_compembed.classes.noise import UniformNoise
 
 CLASSES, WIDTH = 60, 8
 COUNTS = 1 + 600 // np.arange(1, CLASSES + 1)
@@ -18,7 +18,7 @@ NAMES = ("subsets", "frequent", "huffman", "tree")
 TREE = [[0, [1, 2], 3], 4, [[5, [6, 7]], [8, 9, 10, 11]]]
 
 
-class Given(kc.candidates.Selector):
+class Given(kc.classes.Selector):
     """The same candidates for all."""
 
     table = None
@@ -27,7 +27,7 @@ class Given(kc.candidates.Selector):
         return tf.constant(self.table, "int32")
 
 
-class GivenInATree(kc.candidates.BeamTree):
+class GivenInATree(kc.classes.BeamTree):
     select = Given.select
 
 
@@ -55,13 +55,13 @@ def taxonomy(tree):
 
 def make_selector(name):
     if name == "subsets":
-        return kc.candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0)
+        return kc.classes.FrequencySubsets(COUNTS, num_subsets=4, seed=0)
     if name == "frequent":
-        return kc.candidates.FrequentClasses(COUNTS)
-    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
+        return kc.classes.FrequentClasses(COUNTS)
+    tree = kc.classes.ClassTree.random(CLASSES, branching=4, seed=0)
     if name == "huffman":
-        tree = kc.trees.ClassTree.from_frequencies(COUNTS, branching=3)
-    return kc.candidates.BeamTree(tree, max_frontier=10)
+        tree = kc.classes.ClassTree.from_frequencies(COUNTS, branching=3)
+    return kc.classes.BeamTree(tree, max_frontier=10)
 
 
 def make_head(selector="tree", **kwargs):
@@ -138,7 +138,7 @@ def test_exact_loss_and_ranks(selector, use_bias):
 def test_algorithm_2(label, candidates, noises, jit_compile):
     """Gradients of edges by equations 10 and 11, and Proposition 1."""
     classes = 12
-    tree = kc.trees.ClassTree.from_taxonomy(taxonomy(TREE))
+    tree = kc.classes.ClassTree.from_taxonomy(taxonomy(TREE))
     selector, noise = GivenInATree(tree), GivenNoise()
     selector.table, noise.drawn = [candidates], [noises]
     head = kc.CANESoftmax(
@@ -249,7 +249,7 @@ def test_fit_learns():
     centers = rng.normal(size=(CLASSES, WIDTH)).astype("float32")
     y = labels_of(640)
     x = centers[y] + 0.1 * features_of(640)
-    noise = kc.noises.LearnedNoise()
+    noise = kc.classes.LearnedNoise()
     head = make_head("subsets", noise=noise, class_counts=COUNTS)
     model = keras.Sequential([keras.Input((WIDTH,)), head])
     adam = keras.optimizers.Adam(0.05)
@@ -298,7 +298,7 @@ def test_batches_without_examples(share_noises):
             "frequent",
             num_noises=6,
             share_noises=share_noises,
-            noise=kc.noises.UnigramNoise(COUNTS, power=1),
+            noise=kc.classes.UnigramNoise(COUNTS, power=1),
         )
         model = keras.Sequential([keras.Input((WIDTH,)), head])
         model.compile("sgd", kc.CANELoss(), run_eagerly=True)
@@ -318,9 +318,9 @@ def test_noises_follow_class_counts():
     log_q = head.noise.log_prob(tf.range(CLASSES))
     np.testing.assert_allclose(log_q, np.log(q / q.sum()), rtol=1e-5)
     assert isinstance(make_head().noise, UniformNoise)
-    assert isinstance(make_head(noise="learned").noise, kc.noises.LearnedNoise)
+    assert isinstance(make_head(noise="learned").noise, kc.classes.LearnedNoise)
     # The config is short.
-    head = make_head(class_counts=COUNTS, noise=kc.noises.UnigramNoise(COUNTS))
+    head = make_head(class_counts=COUNTS, noise=kc.classes.UnigramNoise(COUNTS))
     assert len(json.dumps(head.get_config())) < 4000
 
 
@@ -339,8 +339,8 @@ def test_too_few_classes_train_the_full_softmax():
 
 
 def with_refreshed_tree():
-    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
-    return kc.candidates.BeamTree(tree, refresh_every=4)
+    tree = kc.classes.ClassTree.random(CLASSES, branching=4, seed=0)
+    return kc.classes.BeamTree(tree, refresh_every=4)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def with_refreshed_tree():
         ),
         (with_refreshed_tree, kc.CANELoss(), [kc.Coverage], False),
         pytest.param(
-            lambda: kc.candidates.ApproximateNearest(refresh_every=4),
+            lambda: kc.classes.ApproximateNearest(refresh_every=4),
             *(kc.CANELoss(), [kc.Coverage], False),
             marks=pytest.mark.slow,
         ),
@@ -474,7 +474,7 @@ def test_tied_tables_that_change(layer, change, received, tmp_path):
 def test_parts_of_two_layers(part):
     shared = {
         "selector": make_selector("tree"),
-        "noise": kc.noises.UnigramNoise(COUNTS),
+        "noise": kc.classes.UnigramNoise(COUNTS),
     }
     first, second = (
         kc.CANESoftmax(CLASSES, **{part: shared[part]}) for _ in range(2)

@@ -59,9 +59,9 @@ def scaled():
 
 def head_with_noise():
     make = head(
-        lambda: kc.candidates.FrequentClasses(COUNTS),
+        lambda: kc.classes.FrequentClasses(COUNTS),
         share_noises=True,
-        noise=kc.noises.LearnedNoise(refresh_every=3),
+        noise=kc.classes.LearnedNoise(refresh_every=3),
         estimate="separate",
     )
     return make()
@@ -71,7 +71,7 @@ def head_over_codes():
     embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4)
     return kc.CANESoftmax(
         len(COUNTS),
-        kc.candidates.FrequentClasses(COUNTS),
+        kc.classes.FrequentClasses(COUNTS),
         4,
         5,
         class_embedding=embedding,

@@ -13,11 +13,11 @@ import keras_compembed as kc
 from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
 from keras_compembed import FeatureEmbedding
-from keras_compembed.candidates import AllClasses
-from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import FrequentClasses
+from keras_compembed.classes import AllClasses
+from keras_compembed.classes import BeamTree
+from keras_compembed.classes import ClassTree
+from keras_compembed.classes import FrequentClasses
 from keras_compembed.optimizers import SparseRowOptimizer
-from keras_compembed.trees import ClassTree
 
 ITEMS, WIDTH, KINDS = 40, 6, 5
 COUNTS = 1 + 400 // np.arange(1, ITEMS + 1)

@@ -18,7 +18,7 @@ import keras_compembed as kc
 
 CLASSES, WIDTH, BATCH, LENGTH = 8192, 8, 64, 256
 counts = np.ones(CLASSES)
-selector = kc.candidates.FrequentClasses(counts)
+selector = kc.classes.FrequentClasses(counts)
 x = np.random.default_rng(0).normal(size=(BATCH, LENGTH, WIDTH))
 x = x.astype("float32")
 y = np.zeros((BATCH, LENGTH), "int32")

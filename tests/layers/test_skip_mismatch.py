@@ -6,7 +6,7 @@ import pytest
 from errors import warned
 
 import keras_compembed as kc
-from keras_compembed.trees import ClassTree
+from keras_compembed.classes import ClassTree
 
 
 def table(rows):
@@ -32,7 +32,7 @@ LAYERS = {
     "classes": lambda rows: kc.CANESoftmax(rows, num_candidates=5),
     "classes-tree": lambda rows: kc.CANESoftmax(
         rows,
-        kc.candidates.BeamTree(ClassTree.random(rows, branching=3, seed=0)),
+        kc.classes.BeamTree(ClassTree.random(rows, branching=3, seed=0)),
         num_candidates=5,
     ),
 }

@@ -6,8 +6,8 @@ from errors import refused
 from layer_checks import check_config
 
 import keras_compembed as kc
-from keras_compembed.candidates import BeamTree
-from keras_compembed.trees import ClassTree
+from keras_compembed.classes import BeamTree
+from keras_compembed.classes import ClassTree
 
 CLASSES, WIDTH = 30, 5
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import keras_compembed as kc
-from keras_compembed.candidates import BeamTree
-from keras_compembed.trees import ClassTree
+from keras_compembed.classes import BeamTree
+from keras_compembed.classes import ClassTree
 
 WIDTH = 5
 TREES = {

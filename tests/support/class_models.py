@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.candidates import Selector
+from keras_compembed.classes import Selector
 
 NUM_CLASSES = 12
 WIDTH = 4

@@ -10,8 +10,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from keras_compembed import candidates
-from keras_compembed import trees
+from keras_compembed import classes
 from keras_compembed.learners.task_codes import FollowingCodes
 
 IDS, WIDTH, LABELS, BATCH_SIZE = 40, 6, 3, 16
@@ -252,16 +251,16 @@ def head(make_selector, **settings):
 
 
 def tree():
-    return trees.ClassTree.random(CLASSES, branching=4, seed=0)
+    return classes.ClassTree.random(CLASSES, branching=4, seed=0)
 
 
 def beam_tree(**kwargs):
-    return candidates.BeamTree(tree(), max_frontier=4)
+    return classes.BeamTree(tree(), max_frontier=4)
 
 
 def n_gram():
     followers = (np.arange(CLASSES)[:, None] + np.arange(6)) % CLASSES
-    return candidates.NGram(followers, fallback=np.arange(6))
+    return classes.NGram(followers, fallback=np.arange(6))
 
 
 VECTORS = {
@@ -312,14 +311,14 @@ REVERSIBLE = {
 HEADS = {
     "classes-tree": head(beam_tree),
     "classes-tree-refreshed": head(lambda: beam_tree(refresh_every=1)),
-    "classes-nearest": head(lambda: candidates.ApproximateNearest(num_lists=5)),
+    "classes-nearest": head(lambda: classes.ApproximateNearest(num_lists=5)),
     "classes-frequent": head(
-        lambda: candidates.FrequentClasses(COUNTS),
+        lambda: classes.FrequentClasses(COUNTS),
         share_noises=True,
         noise_groups=2,
     ),
     "classes-subsets": head(
-        lambda: candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
+        lambda: classes.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
         estimate="separate",
         noise="learned",
     ),

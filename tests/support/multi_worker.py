@@ -99,22 +99,22 @@ def sums():
 
 
 @keras.saving.register_keras_serializable(package="multi_worker")
-class Sides(kc.candidates.Selector):
+class Sides(kc.classes.Selector):
     """Candidates that examples of one sign share."""
 
     def select(self, scores, features, context=None):
         sides = tf.cast(features[:, 0] > 0, "int32")
         ids = tf.reshape(tf.range(12), (2, 6))
-        return kc.candidates.CandidateGroups(sides, ids)
+        return kc.classes.CandidateGroups(sides, ids)
 
 
 def frequent():
-    return kc.candidates.FrequentClasses(COUNTS)
+    return kc.classes.FrequentClasses(COUNTS)
 
 
 def tree():
-    random = kc.trees.ClassTree.random(IDS, 4, seed=0)
-    return kc.candidates.BeamTree(random, max_frontier=4)
+    random = kc.classes.ClassTree.random(IDS, 4, seed=0)
+    return kc.classes.BeamTree(random, max_frontier=4)
 
 
 def class_codes():
@@ -135,14 +135,14 @@ def items():
 
 HEADS = {
     "followers": (
-        lambda: kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6),
+        lambda: kc.classes.NGram.from_text(texts()[0], IDS, num_best=6),
         {},
     ),
     "tied": (
         frequent,
         {"class_embedding": lambda: keras.layers.Embedding(IDS, WIDTH)},
     ),
-    "all": (kc.candidates.AllClasses, {}),
+    "all": (kc.classes.AllClasses, {}),
     "items": (frequent, {"class_embedding": items}),
     "labels": (
         frequent,
@@ -156,21 +156,19 @@ HEADS = {
         tree,
         {
             "class_embedding": class_anchors,
-            "noise": lambda: kc.noises.LearnedNoise(refresh_every=3),
+            "noise": lambda: kc.classes.LearnedNoise(refresh_every=3),
         },
     ),
     "subsets": (
-        lambda: kc.candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
+        lambda: kc.classes.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
         {
             "estimate": "separate",
-            "noise": lambda: kc.noises.UnigramNoise(COUNTS),
+            "noise": lambda: kc.classes.UnigramNoise(COUNTS),
         },
     ),
     "sides": (Sides, {"share_noises": True}),
     "nearest": (
-        lambda: kc.candidates.ApproximateNearest(
-            6, num_probes=2, refresh_every=5
-        ),
+        lambda: kc.classes.ApproximateNearest(6, num_probes=2, refresh_every=5),
         {},
     ),
 }

@@ -25,14 +25,14 @@ from benchmarks.baselines import GBCELoss
 from benchmarks.baselines import HierarchicalSoftmax
 from benchmarks.baselines import RECELoss
 from benchmarks.baselines import SCELoss
-from keras_compembed.trees import ClassTree
+from keras_compembed.classes import ClassTree
 
 ROWS = 20
 # Some twice, and some of them labels.
 SAMPLED = np.array([3, 0, 7, 7, 1, 10, 0], "int32")
 
 
-class FixedNoise(kc.noises.UnigramNoise):
+class FixedNoise(kc.classes.UnigramNoise):
     """Always draws the same."""
 
     def sample(self, bits, excluded=None):

@@ -1,0 +1,359 @@
+"""A tree whose leaves are classes."""
+
+import numpy as np
+
+from keras_compembed.classes.balanced_k_means import cluster_levels
+from keras_compembed.classes.tree_children import balanced_children
+from keras_compembed.classes.tree_children import balanced_parts
+from keras_compembed.classes.tree_children import check_children
+from keras_compembed.classes.tree_children import huffman_children
+from keras_compembed.classes.tree_children import pad_children
+from keras_compembed.classes.tree_children import sort_levels
+from keras_compembed.classes.tree_children import taxonomy_children
+from keras_compembed.utils.validation import check_one_a_class
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
+
+# Numbers of entries of the tree are int32.
+_MOST_CLASSES = 2**30
+# Numbers held at a time.
+_ENTRIES = 1 << 22
+
+
+class ClassTree:
+    """A tree over classes, for beam search.
+
+    Of any branching, with classes at any depth. Inner nodes, without the
+    root, are numbered from 0 level by level.
+
+    Example:
+
+    >>> vectors = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> tree = ClassTree.from_vectors(vectors, branching=10, seed=0, verbose=0)
+    >>> tree.level_sizes, tree.depth
+    ((10, 100), 3)
+    >>> tree = ClassTree.from_frequencies([8, 4, 2, 1, 1])
+    >>> tree.depths()
+    array([1, 2, 3, 4, 4], dtype=int32)
+
+    Args:
+        children: Integer array `(num_nodes + 1, branching)`: row 0 for the
+            children of the root, row `1 + i` for those of inner node `i`.
+            Entries are `i` for inner node `i`, `num_nodes + c` for class `c`,
+            and, only at the ends of rows, -1. Inner nodes are renumbered
+            level by level.
+        num_classes: Integer.
+
+    Attributes:
+        children: int32 array, as above.
+        num_classes, num_nodes: Integers, classes and inner nodes.
+        branching: Integer, the most children that a node has.
+        depth: Integer, edges from the root to the deepest class.
+        level_sizes: Tuple of integers, inner nodes at depth 1, 2, and so on.
+        class_parents, node_parents: int32 arrays `(num_classes,)` and
+            `(num_nodes,)`, the inner node above each, -1 for the root.
+        class_means, node_means, root_mean: float32 arrays
+            `(num_classes, width)`, `(num_nodes, width)` and `(width,)`: where
+            the tree was built from vectors, centres of classes and means of
+            those below nodes, else None.
+
+    References:
+        - Han, Huang & Zhang, Candidates vs. Noises Estimation for Large
+          Multi-Class Classification Problem, 2018, section 4.2
+    """
+
+    def __init__(self, children, num_classes):
+        self.num_classes = check_positive_int(
+            "num_classes", num_classes, maximum=_MOST_CLASSES
+        )
+        children = check_children(children, self.num_classes)
+        self.num_nodes = len(children) - 1
+        self.children, self.level_sizes = sort_levels(children, self.num_nodes)
+        self.branching = self.children.shape[1]
+        self.depth = len(self.level_sizes) + 1
+        counts = (self.children >= 0).sum(axis=1)
+        parents = np.empty(self.num_nodes + self.num_classes, "int32")
+        parents[self.children[self.children >= 0]] = np.repeat(
+            np.arange(-1, self.num_nodes), counts
+        )
+        self.node_parents = parents[: self.num_nodes]
+        self.class_parents = parents[self.num_nodes :]
+        self.class_means = self.node_means = self.root_mean = None
+
+    @classmethod
+    def from_vectors(
+        cls, vectors, branching=10, weights=None, seed=None, verbose=1
+    ):
+        """Builds a tree by hierarchical balanced k-means.
+
+        From the top down, each node's classes are split into clusters whose
+        sizes differ by 1 at most. The tree is as shallow as it can be, with
+        depths that differ by 1 at most.
+
+        Args:
+            vectors: Array `(num_classes, width)` of finite numbers, a centre
+                for each class.
+            branching: Integer of at least 2, the most children of a node.
+                Defaults to `10`.
+            weights: Optional array `(num_classes,)` of numbers of at least 0,
+                how much each class counts in the means of nodes. Defaults to
+                `None`, all alike.
+            seed: Optional integer. Makes the tree repeatable.
+            verbose: `0` or `1`, whether to show progress. Defaults to `1`.
+        """
+        branching = check_positive_int("branching", branching, minimum=2)
+        vectors = check_table(vectors, "vectors")
+        if weights is not None:
+            weights = check_scores("weights", weights)
+            check_one_a_class("weights", weights, len(vectors))
+        check_seed(seed)
+        vectors = np.asarray(vectors, "float32", order="C")
+        order, levels = cluster_levels(vectors, branching, seed, verbose)
+        tree = cls(balanced_children(order, levels), len(vectors))
+        return tree._set_means(vectors, weights)
+
+    @classmethod
+    def from_labels(
+        cls, x, y, branching=10, num_classes=None, seed=None, verbose=1
+    ):
+        """Builds a tree from labelled examples, as `from_vectors`.
+
+        Classes are placed by the means of their examples, those without any
+        at the mean of all, and count by their number of examples.
+
+        Args:
+            x: Array `(examples, width)` of finite features. It may be
+                memory-mapped.
+            y: Integer array `(examples,)` or `(examples, 1)`, labels.
+            num_classes: Optional integer. Defaults to the largest label
+                plus 1.
+            branching, seed, verbose: See `from_vectors`.
+        """
+        x = check_table(x, "x")
+        y = np.asarray(y)
+        require(
+            y.shape in ((len(x),), (len(x), 1)) and y.dtype.kind in "iu",
+            f"`y` must hold an integer label for each of {len(x)} rows of `x`.",
+            shape=y.shape,
+            dtype=y.dtype.name,
+        )
+        y = y.reshape(-1)
+        if num_classes is None:
+            num_classes = int(y.max()) + 1
+        check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
+        require(
+            y.min() >= 0 and y.max() < num_classes,
+            f"`y` must hold labels from 0 to {num_classes - 1}.",
+            least=int(y.min()),
+            largest=int(y.max()),
+        )
+        means, counts = label_means(x, y, num_classes)
+        return cls.from_vectors(means, branching, counts, seed, verbose)
+
+    @classmethod
+    def from_frequencies(cls, counts, branching=2):
+        """Builds the Huffman tree: frequent classes near the root.
+
+        No tree of this branching has a smaller mean depth by `counts`.
+
+        Args:
+            counts: Array `(num_classes,)` of numbers of at least 0.
+            branching: Integer of at least 2. Defaults to `2`.
+        """
+        branching = check_positive_int("branching", branching, minimum=2)
+        counts = check_scores("counts", counts)
+        return cls(huffman_children(counts, branching), len(counts))
+
+    @classmethod
+    def from_taxonomy(cls, paths):
+        """Builds a tree from names of groups.
+
+        A group's only child takes its place.
+
+        Example:
+
+        >>> paths = [["animal", "dog"], ["animal", "dog"], ["animal"], []]
+        >>> ClassTree.from_taxonomy(paths).depths()
+        array([3, 3, 2, 1], dtype=int32)
+
+        Args:
+            paths: Sequence with the names of the groups above each class,
+                from the top down, for instance tuples of strings, none for
+                below the root. A group is known by all the names down to it.
+        """
+        paths = list(paths)
+        return cls(taxonomy_children(paths), len(paths))
+
+    @classmethod
+    def from_groups(cls, groups):
+        """Builds a tree of one level of subsets below the root.
+
+        Args:
+            groups: Integer array `(num_classes,)`, the number of each class's
+                subset. Inner nodes are in the order of these numbers.
+        """
+        groups = np.asarray(groups)
+        require(
+            groups.ndim == 1 and groups.size and groups.dtype.kind in "iu",
+            "`groups` must hold one integer for each class.",
+            shape=groups.shape,
+            dtype=groups.dtype.name,
+        )
+        _, groups, counts = np.unique(
+            groups, return_inverse=True, return_counts=True
+        )
+        classes = np.argsort(groups, kind="stable") + len(counts)
+        entries = np.concatenate([np.arange(len(counts)), classes])
+        return cls(pad_children(entries, [len(counts), *counts]), len(groups))
+
+    @classmethod
+    def random(cls, num_classes, branching=10, seed=None):
+        """Builds a tree over classes in random order, evenly branched.
+
+        Args:
+            num_classes: Integer.
+            branching, seed: See `from_vectors`.
+        """
+        check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
+        branching = check_positive_int("branching", branching, minimum=2)
+        check_seed(seed)
+        sizes = np.array([num_classes])
+        levels = []
+        for parts in balanced_parts(num_classes, branching):
+            extra = np.arange(parts) < (sizes % parts)[:, None]
+            sizes = (sizes[:, None] // parts + extra).ravel()
+            levels.append(sizes)
+        order = np.random.default_rng(seed).permutation(num_classes)
+        return cls(balanced_children(order, levels), num_classes)
+
+    def _set_means(self, vectors, weights=None):
+        """Keeps centres of classes, and their means over inner nodes."""
+        self.class_means = np.asarray(vectors, "float32", order="C")
+        self.node_means, self.root_mean = node_means(
+            self, self.class_means, weights
+        )
+        return self
+
+    def paths(self):
+        """Inner nodes above each class.
+
+        Returns:
+            int32 array `(num_classes, depth - 1)`, from the top down, with -1
+            at the ends of rows of classes that are less deep.
+        """
+        paths = np.full((self.num_classes, self.depth - 1), -1, "int32")
+        rows = np.flatnonzero(self.class_parents >= 0)
+        nodes = self.class_parents[rows]
+        places = self.depths()[rows] - 2
+        while len(rows):
+            paths[rows, places] = nodes
+            nodes = self.node_parents[nodes]
+            places = places - 1
+            below = nodes >= 0
+            rows, nodes, places = rows[below], nodes[below], places[below]
+        return paths
+
+    def depths(self):
+        """Edges from the root to each class, int32 array `(num_classes,)`."""
+        sizes = (1, *self.level_sizes)
+        # The last is the root's, at -1.
+        nodes = np.roll(np.repeat(np.arange(len(sizes)), sizes), -1)
+        return (nodes[self.class_parents] + 1).astype("int32")
+
+    def __repr__(self):
+        return (
+            f"ClassTree(num_classes={self.num_classes}, "
+            f"num_nodes={self.num_nodes}, branching={self.branching}, "
+            f"depth={self.depth})"
+        )
+
+
+def node_means(tree, vectors, weights=None):
+    """Mean of the vectors of the classes below each inner node."""
+    width = vectors.shape[1]
+    means = np.zeros((tree.num_nodes + 1, width), "float32")
+    # Of the entries of children: inner nodes, then classes, then padding.
+    size = tree.num_nodes + tree.num_classes
+    counts = np.ones(size + 1)
+    counts[-1] = 0
+    loads = counts.copy()
+    if weights is not None:
+        loads[tree.num_nodes : size] = weights
+    stops = np.cumsum([1, *tree.level_sizes])
+    step = max(1, _ENTRIES // (tree.branching * width))
+    for start, stop in zip([0, *stops[:-1]][::-1], stops[::-1], strict=True):
+        for first in range(start, stop, step):
+            rows = slice(first, min(first + step, stop))
+            below = tree.children[rows]
+            share = loads[below]
+            share = np.where(
+                share.any(axis=1, keepdims=True), share, counts[below]
+            )
+            share /= share.sum(axis=1, keepdims=True)
+            inner = (below >= 0) & (below < tree.num_nodes)
+            parts = vectors[np.clip(below - tree.num_nodes, 0, None)]
+            parts[inner] = means[1 + below[inner]]
+            share = share[:, None].astype("float32")
+            means[rows] = np.matmul(share, parts)[:, 0]
+            # The root is nobody's child.
+            nodes = slice(max(rows.start - 1, 0), rows.stop - 1)
+            below = below[rows.start == 0 :]
+            loads[nodes] = loads[below].sum(axis=1)
+            counts[nodes] = counts[below].sum(axis=1)
+    return means[1:], means[0]
+
+
+def label_means(x, y, num_classes):
+    """Mean of the examples of each class."""
+    sums = np.zeros((num_classes, x.shape[1]), "float32")
+    total = np.zeros(x.shape[1])
+    for start, chunk in float_chunks(x):
+        labels = y[start : start + len(chunk)]
+        order = np.argsort(labels, kind="stable")
+        labels = labels[order]
+        firsts = np.flatnonzero(np.diff(labels, prepend=-1))
+        # In float64: many examples may be of one class.
+        part = np.add.reduceat(chunk[order], firsts, axis=0, dtype="float64")
+        sums[labels[firsts]] += part
+        total += part.sum(axis=0)
+    counts = np.bincount(y, minlength=num_classes)
+    sums /= np.maximum(counts, 1)[:, None].astype("float32")
+    sums[counts == 0] = total / len(x)
+    return sums, counts
+
+
+def differences_of_means(tree):
+    """Vectors whose sums over paths are the means that a tree was made from."""
+    above = np.concatenate([tree.node_means, tree.root_mean[None]])
+    # A parent of -1, the root, is the last row.
+    classes = tree.class_means - above[tree.class_parents]
+    return classes, tree.node_means - above[tree.node_parents]
+
+
+def log_shares(tree, counts):
+    """Biases whose sums over paths are the log frequencies of classes."""
+    counts = np.asarray(counts, "float64")
+    shares = np.log(counts / counts.sum())
+    if tree is None:
+        return shares.astype("float32"), None
+    return differences_of_biases(tree, shares)
+
+
+def differences_of_biases(tree, biases):
+    """Biases whose sums over paths are those given."""
+    biases = np.asarray(biases, "float64")
+    # A parent of -1, the root, is the last one.
+    above = np.full(tree.num_nodes + 1, -np.inf)
+    np.logaddexp.at(above, tree.class_parents, biases)
+    ends = np.cumsum(tree.level_sizes, dtype=int)
+    for end, size in zip(ends[::-1], tree.level_sizes[::-1], strict=True):
+        nodes = np.arange(end - size, end)
+        np.logaddexp.at(above, tree.node_parents[nodes], above[nodes])
+    above[-1] = 0
+    classes = biases - above[tree.class_parents]
+    nodes = above[:-1] - above[tree.node_parents]
+    return classes.astype("float32"), nodes.astype("float32")

@@ -1,0 +1,308 @@
+"""Searches fitted to a layer of classes that is trained."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.classes.approximate_nearest import ALIGNED
+from keras_compembed.classes.approximate_nearest import ApproximateNearest
+from keras_compembed.classes.approximate_nearest import usual_lists
+from keras_compembed.classes.balanced_k_means import split_evenly
+from keras_compembed.classes.beam_tree import BeamTree
+from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
+
+_BATCH = 256
+# Numbers that an order of lists, or vectors of classes, hold at a time.
+_ENTRIES = 1 << 22
+# Chance that recall on other features is below what is stated.
+_RISK = 0.05
+
+
+def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
+    """Sets the beam width at which search finds what scoring all would find.
+
+    Recall is the share of the `k` best classes of all that are among the `k`
+    classes that the search returns. Widths are doubled until it is reached.
+    Do this once the model is trained. `head.top_k`, and models and files
+    made from then on, use the width; models that have run keep theirs.
+
+    Example:
+
+    >>> tree = kc.classes.ClassTree.random(1000)
+    >>> head = kc.CANESoftmax(1000, kc.classes.BeamTree(tree), 2, 2)
+    >>> features = np.random.normal(size=(200, 8)).astype("float32")
+    >>> recalls = calibrate_beam(head, features, verbose=0)
+    >>> recalls[head.selector.beam_width] >= 0.99
+    True
+
+    Args:
+        head: A `CANESoftmax` with a `BeamTree`.
+        features: Finite array `(..., width)` of validation data, e.g.
+            `keras.Model(model.inputs, head.input).predict(x)`.
+        target_recall: Number above 0, at most 1. Defaults to `0.99`.
+        k: Integer, classes that predictions are to return. Defaults to `1`.
+        verbose: `0` or `1`, whether to print recalls.
+
+    Returns:
+        Dict of the recall of each width that was tried.
+    """
+    features = check_search(head, features, target_recall, k)
+    selector = head.selector
+    require(
+        isinstance(selector, BeamTree),
+        "`head` must be a `CANESoftmax` with a `BeamTree`.",
+        head=head,
+    )
+    exact = _in_batches(head.scores.top_k, features, k)
+    recalls = {}
+    width = 1
+    while True:
+        selector.beam_width = width
+        found = _in_batches(
+            lambda rows, k: selector.top_k(head.scores, rows, k), features, k
+        )
+        hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
+        recalls[width] = float(hits.mean())
+        if verbose:
+            print(f"beam width {width}: recall {recalls[width]:.4f}")
+        # As wide as the tree, a beam leaves nothing out.
+        if recalls[width] >= target_recall or width >= head.num_classes:
+            return recalls
+        width *= 2
+
+
+def check_search(head, features, target_recall, k):
+    """Features as rows, of a layer that is built by them."""
+    require(
+        hasattr(head, "selector"), "`head` must be a `CANESoftmax`.", head=head
+    )
+    check_positive_int("k", k, maximum=head.num_classes)
+    check_positive_number("target_recall", target_recall)
+    require(
+        target_recall <= 1,
+        "`target_recall` must be at most 1.",
+        target_recall=target_recall,
+    )
+    features = np.asarray(features, "float32")
+    features = features.reshape(-1, features.shape[-1])
+    if not head.built:
+        head.build(features.shape)
+    width = head.scores.width
+    require(
+        len(features)
+        and features.shape[1] == width
+        and np.isfinite(features).all(),
+        f"`features` must be finite, of shape (..., {width}), as wide as the "
+        "class vectors, and not empty.",
+        shape=features.shape,
+    )
+    return features
+
+
+def _in_batches(top_k, features, k):
+    parts = [
+        top_k(tf.constant(features[start : start + _BATCH]), k)[0].numpy()
+        for start in range(0, len(features), _BATCH)
+    ]
+    return np.concatenate(parts)
+
+
+def fit_search(
+    head, features, target_recall=0.99, k=1, num_lists=None, verbose=1
+):
+    """A layer of the same classes that searches lists of them to predict.
+
+    For layers trained without one, by `FrequentClasses` say, whose
+    predictions score all classes. The layer has the same class vectors and
+    biases and an `ApproximateNearest` selector with lists of equal length.
+    Put it in the place of `head`. If it is trained on, it has no more
+    candidates than a list has classes.
+
+    Recall is the share of the `k` best classes of all that are among the `k`
+    classes that the search returns. As few lists are opened as make recall on
+    other features at least `target_recall` with 95 % confidence. 0.99 takes
+    about 300 features; with fewer, or for a recall of 1, lists are opened
+    until all `features` find their best classes. Where vectors are near to no
+    others, scoring all classes may be faster.
+
+    Example:
+
+    >>> inputs = keras.Input((8,))
+    >>> selector = kc.classes.FrequentClasses(np.arange(1000, 0, -1))
+    >>> head = kc.CANESoftmax(1000, selector)
+    >>> model = keras.Model(inputs, head(inputs))
+    >>> features = np.random.normal(size=(200, 8)).astype("float32")
+    >>> searched = kc.classes.fit_search(head, features, verbose=0)
+    >>> predictor = keras.Model(model.input, searched(head.input))
+    >>> predictor = kc.top_k_model(predictor, k=1)
+    >>> predictor.predict(features, verbose=0)["ids"].shape
+    (200, 1)
+
+    Args:
+        head: A built `CANESoftmax` with any selector. It stays as it is.
+        features, target_recall: Same as in `calibrate_beam`.
+        k: Integer, classes that predictions are to return. Defaults to `1`.
+            Predictions of more may end in ids of -1.
+        num_lists: Optional integer. Defaults to `None`: see
+            `ApproximateNearest`.
+        verbose: `0` or `1`, whether to print the lists and the recall.
+
+    Returns:
+        A built `CANESoftmax` with the name of `head`, all class vectors in its
+        `kernel`.
+
+    References:
+        - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734)
+        - [Hoeffding, 1963](https://doi.org/10.1080/01621459.1963.10500830),
+          equation 2.1
+    """
+    require(
+        getattr(head, "built", True),
+        "`head` must be built, and should be trained: lists are made from its "
+        "class vectors.",
+        head=head,
+    )
+    features = check_search(head, features, target_recall, k)
+    if num_lists is None:
+        num_lists = usual_lists(head.num_classes)
+    check_positive_int("num_lists", num_lists, maximum=head.num_classes)
+    searched = _with_lists(head, features, num_lists)
+    opened = _lists_to_open(searched, features, k)
+    rows = len(opened)
+    wanted = share_to_find(target_recall, rows) * opened.size
+    wanted = min(opened.size, math.ceil(wanted - 1e-9))
+    probes = int(np.sort(opened, axis=None)[wanted - 1])
+    searched.selector.num_probes = probes
+    if verbose:
+        number, capacity = searched.selector.lists.shape
+        recall = np.mean(opened <= probes)
+        print(
+            f"{probes} of {number} lists of {capacity} classes: recall "
+            f"{recall:.4f}, on other features above "
+            f"{stated_recall(recall, rows):.4f} with 95 % confidence"
+        )
+    return searched
+
+
+def _with_lists(head, features, num_lists):
+    """A layer with the vectors and biases of another, and lists of them."""
+    # Even lists have no room to spare, of which a file would score all.
+    selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
+    shortest = head.num_classes // num_lists
+    made = type(head).from_config(
+        {
+            **head.get_config(),
+            "selector": keras.saving.serialize_keras_object(selector),
+            "num_candidates": min(head.num_candidates, shortest),
+            "class_embedding": None,
+            "kernel_initializer": "zeros",
+        }
+    )
+    made.build((None, features.shape[1]))
+    vectors, biases = _classes_of(head, features.shape[1])
+    made.kernel.assign(vectors)
+    if made.bias is not None:
+        made.bias.assign(biases)
+    made.noise.set_weights(head.noise.get_weights())
+    scale = float(np.sqrt(np.mean(np.square(features, dtype="float64"))))
+    scale = scale or 1.0
+    # What a difference counts in the scores of features of that scale.
+    points = np.column_stack([ALIGNED * scale * vectors, biases])
+    lists = _even_lists(points, *made.selector.lists.shape)
+    made.selector._keep_lists(made.scores, scale, tf.constant(lists, "int32"))
+    return made
+
+
+def _classes_of(head, width):
+    vectors = np.empty((head.num_classes, width), "float32")
+    biases = np.empty(head.num_classes, "float32")
+    size = max(1, _ENTRIES // width)
+    for start in range(0, head.num_classes, size):
+        end = min(start + size, head.num_classes)
+        ids = tf.range(start, end)
+        vectors[start:end] = head.scores.class_vectors(ids)
+        biases[start:end] = head.scores.class_biases(ids)
+    return vectors, biases
+
+
+def _even_lists(points, number, capacity):
+    """Lists of the rows of points that are near each other."""
+    points = np.nan_to_num(points, copy=False, posinf=0.0, neginf=0.0)
+    rows = np.arange(len(points))
+    list_of = np.zeros_like(rows)
+    if number > 1:
+        with one_thread():
+            (list_of,) = split_evenly(
+                points, rows[None], number, np.random.default_rng(0)
+            )
+    order = np.argsort(list_of, kind="stable")
+    sizes = np.bincount(list_of, minlength=number)
+    starts = np.cumsum(sizes) - sizes
+    lists = np.full((number, capacity), -1)
+    lists[list_of[order], rows - np.repeat(starts, sizes)] = order
+    return lists
+
+
+def _lists_to_open(head, features, k):
+    """Lists to open, likeliest first, until each best class is found."""
+    lists = head.selector.lists.numpy()
+    list_of = np.empty(head.num_classes, "int64")
+    rows, places = np.nonzero(lists >= 0)
+    list_of[lists[rows, places]] = rows
+    number = len(lists)
+    opened = []
+    size = max(1, min(256, _ENTRIES // number))
+    for start in range(0, len(features), size):
+        part = tf.constant(features[start : start + size])
+        best = head.scores.top_k(part, k)[0].numpy()
+        order = head.selector._order_of_lists(part, number).numpy()
+        turns = 1 + np.argsort(order, axis=1)
+        found = np.take_along_axis(turns, list_of[best], axis=1)
+        # Where vectors are NaN, there are no more classes to be found.
+        opened.append(np.where(best >= 0, found, 1))
+    return np.concatenate(opened)
+
+
+def share_to_find(target, rows):
+    """Least share that shows recall of at least `target`; 1 if none does."""
+    return _edge(
+        lambda share: _log_chance(share, target, rows) > math.log(_RISK),
+        target,
+        1.0,
+    )
+
+
+def stated_recall(found, rows):
+    """The highest recall that a share of `found` shows."""
+    return _edge(
+        lambda recall: _log_chance(found, recall, rows) > math.log(_RISK),
+        found,
+        0.0,
+    )
+
+
+def _log_chance(found, recall, rows):
+    """Hoeffding's bound of the log chance to find a share of `found`."""
+    chance = 0.0
+    for part, expected in ((found, recall), (1 - found, 1 - recall)):
+        if part > 0 and expected <= 0:
+            return -math.inf
+        if part > 0:
+            chance -= part * math.log(part / expected)
+    return rows * chance
+
+
+def _edge(holds, inside, outside):
+    """Where a condition ends, by halves: the last number outside of it."""
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        if holds(middle):
+            inside = middle
+        else:
+            outside = middle
+    return outside

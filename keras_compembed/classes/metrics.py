@@ -1,0 +1,388 @@
+"""Metrics over many classes."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.classes.class_head import read_examples
+from keras_compembed.classes.class_head import unflat
+from keras_compembed.utils.saving import pack_array
+from keras_compembed.utils.saving import unpack_array
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_label
+from keras_compembed.utils.validation import check_one_a_class
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_scores
+
+
+class ClassMetric(keras.metrics.Mean):
+    """Base of means over examples of a layer such as `CANESoftmax`."""
+
+    # By which Keras's callbacks know what is better.
+    _direction = "up"
+    # Attributes that are arguments of the constructor.
+    _settings = ("ignore_class",)
+    default_name = None
+
+    def __init__(self, name=None, dtype=None, ignore_class=None):
+        super().__init__(name=name or self.default_name, dtype=dtype)
+        self.ignore_class = check_label("ignore_class", ignore_class)
+
+    def values(self, examples):
+        """One number for each of `ClassExamples`."""
+        raise NotImplementedError
+
+    def skips(self, examples):
+        """Whether the examples of a step do not count."""
+        return False
+
+    def importance(self, examples):
+        """What examples count in the mean, or None if all count alike."""
+        return None
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        examples = read_examples(y_true, y_pred, type(self).__name__)
+        if examples is None or self.skips(examples):
+            return
+        values = tf.cast(self.values(examples), "float32")
+        values = unflat(values, y_pred)
+        importance = self.importance(examples)
+        if importance is not None:
+            importance = unflat(importance, y_pred)
+            sample_weight = _times(importance, sample_weight)
+        mask = getattr(y_pred, "_keras_mask", None)
+        if self.ignore_class is not None:
+            counted = examples.counted(self.ignore_class)
+            counted = unflat(counted, y_pred)
+            mask = counted if mask is None else mask & counted
+        if mask is not None:
+            values._keras_mask = mask
+            if sample_weight is None:
+                # Keras heeds masks only where there are weights.
+                sample_weight = tf.ones_like(values)
+        super().update_state(values, sample_weight=sample_weight)
+
+    def get_config(self):
+        settings = {name: getattr(self, name) for name in self._settings}
+        return {**super().get_config(), **settings}
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class ClassAccuracy(ClassMetric):
+    """Share of examples whose label is among the `k` classes scored highest.
+
+    In evaluation, of all classes, which the loss has scored in any case. In
+    training only a few classes are scored; there it is the share of examples
+    whose label is among the candidates and above them, whatever `k`.
+
+    A `CANESoftmax` refuses Keras's `"accuracy"`.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
+    >>> model.compile(
+    ...     "adam",
+    ...     loss=kc.CANELoss(),
+    ...     metrics=[kc.ClassAccuracy(k=5), kc.Coverage(), kc.Perplexity()],
+    ... )
+
+    Args:
+        k: Integer. Defaults to `1`.
+        name: Optional string. Defaults to `None`: `"accuracy"`, or for a
+            larger `k` e.g. `"top_5_accuracy"`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
+    """
+
+    _settings = "k", "ignore_class"
+
+    def __init__(self, k=1, name=None, dtype=None, ignore_class=None):
+        self.k = check_positive_int("k", k)
+        default = "accuracy" if k == 1 else f"top_{k}_accuracy"
+        super().__init__(name or default, dtype, ignore_class)
+
+    def values(self, examples):
+        if examples.training:
+            return examples.draw().best & examples.in_range
+        _, ranks = examples.exact()
+        return (ranks < self.k) & examples.in_range
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Coverage(ClassMetric):
+    """Share of examples whose label is one of their candidates.
+
+    What decides how near the estimates of `CANELoss` are to those of the
+    softmax over all classes (Corollary 1).
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
+    >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Coverage()])
+
+    Args:
+        name: Optional string. Defaults to `None`: `"coverage"`.
+        dtype, ignore_class: Same as for `ClassAccuracy`.
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Table 3
+    """
+
+    default_name = "coverage"
+
+    def values(self, examples):
+        return examples.draw().hit & examples.in_range
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Perplexity(ClassMetric):
+    """The exponential of the mean cross-entropy.
+
+    In evaluation that over all classes; in training that of the loss's
+    estimate from the classes drawn.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
+    >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Perplexity()])
+
+    Args:
+        name: Optional string. Defaults to `None`: `"perplexity"`.
+        dtype, ignore_class: Same as for `ClassAccuracy`.
+    """
+
+    _direction = "down"
+    default_name = "perplexity"
+
+    def values(self, examples):
+        if examples.training:
+            return examples.draw().losses
+        losses, _ = examples.exact()
+        return losses
+
+    def result(self):
+        return tf.exp(super().result())
+
+
+def _times(weights, others):
+    """Weights times others, if there are any, of one axis more or less."""
+    if others is None:
+        return weights
+    others = tf.cast(tf.convert_to_tensor(others), weights.dtype)
+    if others.shape.rank > weights.shape.rank:
+        others = tf.squeeze(others, -1)
+    while others.shape.rank < weights.shape.rank:
+        others = others[..., None]
+    return weights * others
+
+
+class RankingMetric(ClassMetric):
+    """Base of means over examples that ranks of all classes are needed for."""
+
+    _settings = "k", "in_training", "ignore_class"
+
+    def __init__(
+        self, k=5, name=None, dtype=None, ignore_class=None, in_training=False
+    ):
+        self.k = check_positive_int("k", k)
+        self.in_training = check_boolean("in_training", in_training)
+        super().__init__(name or f"{self.prefix}_at_{k}", dtype, ignore_class)
+
+    def _hits(self, examples):
+        hits = tf.cast(examples.label_ranks() < self.k, "float32")
+        return tf.reduce_sum(hits, axis=1)
+
+    def skips(self, examples):
+        # As much work as a full softmax.
+        return examples.training and not self.in_training
+
+    def result(self):
+        # NaN after steps of training.
+        return self.total / keras.ops.cast(self.count, self.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class PrecisionAtK(RankingMetric):
+    """Share of the `k` classes scored highest that are labels.
+
+    From the ranks of labels among all classes, in evaluation only: logs of
+    training hold NaN without `in_training`.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> for metric in (kc.PrecisionAtK(k=5), kc.RecallAtK(), kc.NDCGAtK()):
+    ...     metric.update_state([[3, 7], [2, -1]], head(features))
+
+    Args:
+        k: Integer. Defaults to `5`.
+        name: Optional string. Defaults to `None`: e.g. `"precision_at_5"`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
+        in_training: Boolean. Whether steps of training count, too. Defaults
+            to `False`.
+    """
+
+    prefix = "precision"
+
+    def values(self, examples):
+        return self._hits(examples) / self.k
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class RecallAtK(RankingMetric):
+    """Share of the labels that are among the `k` classes scored highest.
+
+    In evaluation only, as `PrecisionAtK`.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.RecallAtK(k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
+
+    Args:
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
+        name: Optional string. Defaults to `None`: e.g. `"recall_at_5"`.
+    """
+
+    prefix = "recall"
+
+    def values(self, examples):
+        exists = tf.cast(examples.label_lists() >= 0, "float32")
+        number = tf.maximum(tf.reduce_sum(exists, axis=1), 1.0)
+        return self._hits(examples) / number
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class NDCGAtK(RankingMetric):
+    """Normalized discounted cumulative gain of labels in the `k` best classes.
+
+    In evaluation only, as `PrecisionAtK`.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.NDCGAtK(k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
+
+    Args:
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
+        name: Optional string. Defaults to `None`: e.g. `"ndcg_at_5"`.
+    """
+
+    prefix = "ndcg"
+
+    def values(self, examples):
+        ranks = examples.label_ranks()
+        exists = examples.label_lists() >= 0
+        # The best order has labels first.
+        best = tf.cumsum(tf.cast(exists, "int32"), axis=1) - 1
+        best = tf.where(exists, best, tf.int32.max)
+        gain = tf.reduce_sum(self._gains(ranks), axis=1)
+        return tf.math.divide_no_nan(
+            gain, tf.reduce_sum(self._gains(best), axis=1)
+        )
+
+    def _gains(self, ranks):
+        gains = tf.math.log(2.0) / tf.math.log(tf.cast(ranks, "float32") + 2.0)
+        return tf.where(ranks < self.k, gains, 0.0)
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class PropensityScoredPrecisionAtK(RankingMetric):
+    """Precision at `k` in which labels count by how likely they are missed.
+
+    A label of `n` among `N` training examples counts by the inverse of its
+    propensity, `1 + (log(N) - 1) * (b + 1)**a * (n + b)**-a`: that of labels
+    among the `k` classes scored highest, divided by the most that `k` labels
+    could count, both summed over all examples.
+
+    In evaluation only, as `PrecisionAtK`.
+
+    Example:
+
+    >>> counts = np.arange(1000, 0, -1)
+    >>> head = kc.CANESoftmax(1000, class_counts=counts)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.PropensityScoredPrecisionAtK(counts, 20_000, k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
+
+    Args:
+        class_counts: Array `(num_classes,)`, how often each class is a label
+            in the training data.
+        num_examples: Integer of at least 3, training examples.
+        a, b: Positive numbers. Default to `0.55` and `1.5`; the paper has 0.5
+            and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon.
+        name: Optional string. Defaults to `None`: e.g.
+            `"propensity_scored_precision_at_5"`.
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
+
+    References:
+        - [Jain et al., 2016](https://doi.org/10.1145/2939672.2939756),
+          equation 2 and section 4
+    """
+
+    prefix = "propensity_scored_precision"
+    _settings = *RankingMetric._settings, "num_examples", "a", "b"
+
+    def __init__(
+        self,
+        class_counts,
+        num_examples,
+        k=5,
+        a=0.55,
+        b=1.5,
+        name=None,
+        dtype=None,
+        ignore_class=None,
+        in_training=False,
+    ):
+        self.class_counts = check_scores("class_counts", class_counts)
+        self.num_examples = check_positive_int(
+            "num_examples", num_examples, minimum=3
+        )
+        check_positive_number("a", a)
+        check_positive_number("b", b)
+        self.a, self.b = a, b
+        scale = (math.log(num_examples) - 1) * (b + 1) ** a
+        weights = 1 + scale * (self.class_counts + b) ** -a
+        self._weights = np.asarray(weights, "float32")
+        super().__init__(k, name, dtype, ignore_class, in_training)
+
+    def values(self, examples):
+        weights = self._weights_of(examples)
+        hits = examples.label_ranks() < self.k
+        found = tf.reduce_sum(tf.where(hits, weights, 0.0), axis=1)
+        return tf.math.divide_no_nan(found, self.importance(examples))
+
+    def importance(self, examples):
+        """The most that the labels of each example could count."""
+        weights = self._weights_of(examples)
+        number = min(self.k, weights.shape[1])
+        return tf.reduce_sum(tf.math.top_k(weights, number)[0], axis=1)
+
+    def _weights_of(self, examples):
+        """What each label counts, 0 where there is none."""
+        num_classes = examples.head.num_classes
+        check_one_a_class("class_counts", self._weights, num_classes)
+        labels = examples.label_lists()
+        weights = tf.gather(self._weights, tf.maximum(labels, 0))
+        return tf.where(labels >= 0, weights, 0.0)
+
+    def get_config(self):
+        counts = pack_array(self.class_counts)
+        return {**super().get_config(), "class_counts": counts}
+
+    @classmethod
+    def from_config(cls, config):
+        counts = unpack_array(config["class_counts"])
+        return cls(**{**config, "class_counts": counts})

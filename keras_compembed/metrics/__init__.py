@@ -1,1 +1,0 @@
-"""Metrics of layers over many classes. Their names are in `keras_compembed`."""

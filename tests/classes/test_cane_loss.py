@@ -1,0 +1,328 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from errors import refused
+
+from keras_compembed import CANELoss
+from keras_compembed import CANESoftmax
+from keras_compembed import ClassAccuracy
+from keras_compembed.classes import FrequentClasses
+from keras_compembed.optimizers import SparseRowOptimizer
+
+CLASSES, WIDTH = 40, 6
+INVALID = tf.errors.InvalidArgumentError
+
+
+def make_head():
+    return CANESoftmax(
+        CLASSES, FrequentClasses(np.arange(CLASSES)), 5, 5, seed=0
+    )
+
+
+def make_model(loss=None, **kwargs):
+    model = keras.Sequential([keras.Input((WIDTH,)), make_head()])
+    model.compile("sgd", loss or CANELoss(), **kwargs)
+    return model
+
+
+def data(rows=24):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, WIDTH)).astype("float32")
+    return x, rng.integers(CLASSES, size=rows)
+
+
+def exact_losses(model, x, y):
+    return model.layers[-1].exact(tf.constant(x), tf.constant(y))[0].numpy()
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reductions(reduction, weighted):
+    head, (x, y) = make_head(), data()
+    weight = np.linspace(0, 2, len(y)) if weighted else None
+    loss = CANELoss(reduction=reduction)(y, head(x), sample_weight=weight)
+    losses = head.exact(tf.constant(x), tf.constant(y))[0].numpy()
+    losses = losses * (1 if weight is None else weight)
+    reduce = {None: lambda a: a, "sum": np.sum}.get(reduction, np.mean)
+    np.testing.assert_allclose(loss, reduce(losses), rtol=1e-5)
+
+
+def test_evaluation_sampled_is_what_training_reports():
+    x, y = data()
+    exact = make_model(run_eagerly=True)
+    sampled = make_model(CANELoss(evaluation="sampled"), run_eagerly=True)
+    expected = np.mean(exact_losses(exact, x, y))
+    np.testing.assert_allclose(
+        exact.evaluate(x, y, verbose=0), expected, rtol=1e-5
+    )
+    first = sampled.evaluate(x, y, verbose=0)
+    # With the same noises each time.
+    assert first == sampled.evaluate(x, y, verbose=0)
+    assert first != sampled.evaluate(x[::-1], (y + 1)[::-1], verbose=0)
+    assert abs(first - expected) < 1
+    history = exact.fit(x, y, validation_data=(x, y), verbose=0).history
+    expected = np.mean(exact_losses(exact, x, y))
+    np.testing.assert_allclose(history["val_loss"], [expected], rtol=1e-5)
+
+
+def losses_of_twelve(labels, sample_weight=None, sequences=False, **kwargs):
+    """Losses of a step in which labels of others are noises."""
+    head = CANESoftmax(
+        CLASSES,
+        FrequentClasses(np.arange(CLASSES)),
+        num_candidates=5,
+        num_noises=25,
+        class_counts=1 + np.arange(CLASSES),
+        share_noises="labels",
+        kernel_initializer=keras.initializers.RandomNormal(seed=0),
+        seed=0,
+    )
+    x, _ = data()
+    if sequences:
+        x, labels = x.reshape(8, 3, WIDTH), labels.reshape(8, 3)
+    loss = CANELoss(reduction=None, **kwargs)
+    losses = loss(labels, head(x, training=True), sample_weight=sample_weight)
+    return losses.numpy().reshape(-1)[:12]
+
+
+FIRST = 1.0 * (np.arange(24) < 12)
+
+
+@pytest.mark.parametrize(
+    "weight, sequences",
+    [(FIRST, False), (FIRST[:, None], False), (FIRST.reshape(8, 3), True)],
+)
+def test_examples_without_weight_are_no_noises(weight, sequences):
+    _, y = data()
+    # As in padded batches.
+    padded = [np.where(FIRST, y, label) for label in (0, 1)]
+    zero, one = (losses_of_twelve(x, weight, sequences) for x in padded)
+    np.testing.assert_array_equal(zero, one)
+    some = 1e-3 + weight
+    zero, one = (losses_of_twelve(x, some, sequences) for x in padded)
+    assert (np.abs(zero - one) > 1e-2).any()
+
+
+def test_ignored_labels_and_lists_are_no_noises():
+    _, y = data()
+    of_lists = []
+    for label in (0, 1):
+        y = np.where(FIRST, np.maximum(y, 2), label)
+        ignored = losses_of_twelve(y, ignore_class=label)
+        weighted = losses_of_twelve(y, FIRST)
+        np.testing.assert_array_equal(ignored, weighted)
+        # Lists come in other shares than labels are counted in.
+        lists = np.stack([y, np.full(24, -1)], axis=1)
+        of_lists.append(losses_of_twelve(lists))
+    np.testing.assert_array_equal(*of_lists)
+
+
+def test_masked_labels_move_no_rows():
+    """Nor on by their momentum, where an optimizer sees a gradient of 0."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 50, size=(24, 6))
+    ids[12:][rng.random((12, 6)) < 0.4] = 0
+    labels = rng.integers(10, 50, size=ids.shape)
+    # The first batch gives both rows a momentum.
+    labels[0, :2] = 3, 7
+    weights = []
+    for masked in (3, 7):
+        start = keras.initializers.RandomNormal(seed=1)
+        table = keras.layers.Embedding(50, WIDTH, start, mask_zero=True)
+        head = CANESoftmax(5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0)
+        model = keras.Sequential(
+            [keras.Input((6,), dtype="int32"), table, head]
+        )
+        adam = keras.optimizers.Adam(0.1)
+        optimizer = SparseRowOptimizer(adam)
+        model.compile(optimizer, CANELoss(), run_eagerly=True)
+        y = np.where(ids > 0, labels, masked)
+        model.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_metrics_count_examples_without_weight():
+    """As those of Keras do, of which `weighted_metrics` do not."""
+    x, _ = data()
+    # All classes are scored, so that all labels are found.
+    head = CANESoftmax(CLASSES)
+    head.build((None, WIDTH))
+    head.kernel.assign(np.random.default_rng(1).normal(size=(CLASSES, WIDTH)))
+    y = head.top_k(x, 1)[0].numpy()[:, 0]
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    kwargs = dict(metrics=[ClassAccuracy()], run_eagerly=True)
+    for loss, weight in (
+        (CANELoss(), 1.0 * (np.arange(24) < 2)),
+        (CANELoss(ignore_class=int(y[0])), None),
+    ):
+        model.compile(keras.optimizers.SGD(0.0), loss, **kwargs)
+        _, accuracy = model.train_on_batch(x, y, weight)
+        assert accuracy == 1
+
+
+def test_ignored_labels():
+    x, y = data()
+    ignored = np.where(np.arange(len(y)) < 10, y, -100)
+    model = make_model(CANELoss(ignore_class=-100), run_eagerly=True)
+    expected = np.mean(exact_losses(model, x[:10], y[:10]))
+    np.testing.assert_allclose(
+        model.evaluate(x, ignored, verbose=0), expected, rtol=1e-5
+    )
+    before = model.layers[-1].kernel.numpy()
+    model.fit(x, np.full_like(y, -100), verbose=0)
+    np.testing.assert_array_equal(model.layers[-1].kernel.numpy(), before)
+
+
+OUT_OF_RANGE = [-1, CLASSES, 2**32 + 3]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Errors leave it as it was."""
+    return make_model()
+
+
+@pytest.mark.parametrize("wrong", OUT_OF_RANGE)
+@pytest.mark.parametrize("method", ["fit", "evaluate"])
+def test_labels_out_of_range(model, wrong, method):
+    x, y = data()
+    y[7] = wrong
+    with pytest.raises(INVALID, match=f"from 0 to {CLASSES - 1}"):
+        getattr(model, method)(x, y, verbose=0)
+
+
+@pytest.mark.apart
+def test_labels_out_of_range_under_xla():
+    """Which leaves checks out."""
+    model, (x, y) = make_model(jit_compile=True), data()
+    start = model.get_weights()
+    for wrong in OUT_OF_RANGE:
+        y[7] = wrong
+        assert np.isnan(model.evaluate(x, y, verbose=0))
+        assert np.isnan(model.fit(x, y, verbose=0).history["loss"][0])
+        model.set_weights(start)
+    y[7] = 0
+    assert np.isfinite(model.evaluate(x, y, verbose=0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+def test_labels_that_are_whole_numbers(dtype):
+    head, (x, y) = make_head(), data()
+    outputs = head(x)
+    for measure in (CANELoss(), ClassAccuracy()):
+        value = measure(y.astype(dtype), outputs)
+        if isinstance(measure, ClassAccuracy):
+            measure.reset_state()
+        assert value == measure(y, outputs)
+
+
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.apart)]
+)
+def training_loss(request):
+    """From features and labels to a loss, and whether XLA compiles it."""
+    head = make_head()
+    head.build((None, WIDTH))
+
+    @tf.function(jit_compile=request.param)
+    def loss(x, y):
+        return CANELoss()(y, head(x, training=True))
+
+    return loss, request.param
+
+
+@pytest.mark.parametrize("wrong", [0.5, -0.25, np.nan, np.inf, 1e30])
+def test_labels_that_are_no_whole_numbers(training_loss, wrong):
+    loss, jit_compile = training_loss
+    x, y = data()
+    y = y.astype("float32")
+    y[7] = wrong
+    if jit_compile:
+        # XLA leaves checks out.
+        assert np.isnan(loss(tf.constant(x), tf.constant(y)))
+        return
+    with pytest.raises(INVALID, match="whole numbers"):
+        loss(tf.constant(x), tf.constant(y))
+    # Where it is left out, anything will do.
+    y[7] = 3
+    assert np.isfinite(CANELoss(ignore_class=3)(y, make_head()(x)))
+
+
+def zeros(*shape):
+    return np.zeros(shape, "int32")
+
+
+@pytest.mark.parametrize(
+    ("labels", "features", "received"),
+    [
+        (zeros(4, CLASSES), (4, WIDTH), (4, CLASSES)),
+        (zeros(4), (4, 3, WIDTH), (4,)),
+        (zeros(), (4, WIDTH), ()),
+        # Each of these would be that of all examples.
+        (zeros(1), (4, WIDTH), (1,)),
+        (zeros(1, 2), (4, WIDTH), (1, 2)),
+        (zeros(4, 1), (4, 3, WIDTH), (4, 1)),
+        (zeros(4, 5), (4, 3, WIDTH), (4, 5)),
+        (tf.ragged.constant([[1, 2], [3]]), (2, WIDTH), None),
+        (np.array(["1", "2"]), (2, WIDTH), "string"),
+    ],
+)
+def test_labels_of_another_kind(labels, features, received):
+    outputs = make_head()(np.zeros(features, "float32"))
+    with refused(received=received) as caught:
+        CANELoss()(labels, outputs)
+    assert "label" in str(caught.value)
+
+
+def test_labels_of_half_precision():
+    x, y = data()
+    # float16 has no 2049.
+    head = CANESoftmax(2050, seed=0)
+    for dtype in ("float16", "bfloat16"):
+        with refused(received="labels of"):
+            CANELoss()(tf.cast(y, dtype), head(x))
+    assert np.isfinite(CANELoss()(tf.cast(y, "float32"), head(x)))
+
+
+def test_outputs_without_a_mark():
+    with refused("CANELoss"):
+        CANELoss()(np.zeros(3, "int32"), tf.zeros((3, WIDTH)))
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), make_head(), keras.layers.Dense(3)]
+    )
+    model.compile("sgd", CANELoss())
+    with pytest.raises(ValueError, match="last layer"):
+        model.fit(*data(), verbose=0)
+
+
+def test_own_training_step_in_a_graph(caplog):
+    """AutoGraph, which reads all that is called there, has nothing to say."""
+    head, (x, y) = make_head(), data()
+    loss = CANELoss(evaluation="sampled")
+
+    @tf.function
+    def step(x, y):
+        return loss(y, head(x, training=True))
+
+    assert np.isfinite(step(tf.constant(x), tf.constant(y)))
+    assert not caplog.records
+
+
+def test_config():
+    loss = CANELoss(evaluation="sampled", ignore_class=-1, reduction="sum")
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == loss.get_config()
+    assert CANELoss().name.startswith("cane_loss")
+    with refused("evaluation", "quick"):
+        CANELoss(evaluation="quick")
+    for make in (CANELoss, ClassAccuracy):
+        assert make(ignore_class=np.int64(-1)).ignore_class == -1
+        for label in ("a", 1.5, True):
+            with refused("ignore_class", label):
+                make(ignore_class=label)
