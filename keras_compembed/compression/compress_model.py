@@ -1,7 +1,7 @@
 """Replaces the embedding tables of a trained model by smaller layers."""
 
 from keras_compembed.compression.budget import Budget
-from keras_compembed.compression.copies import compile_like
+from keras_compembed.compression.compile_like import compile_like
 from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import copy_with_tables

@@ -4,7 +4,7 @@ import math
 import warnings
 
 from keras_compembed.compression.budget import check_budget
-from keras_compembed.compression.copies import compile_like
+from keras_compembed.compression.compile_like import compile_like
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.searched_tables import find_searched_tables

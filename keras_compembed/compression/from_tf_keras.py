@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compression.copies import all_same
-from keras_compembed.compression.copies import arrays_of
-from keras_compembed.compression.copies import made_up_inputs
+from keras_compembed.exchange.copy_check import all_same
+from keras_compembed.exchange.copy_check import arrays_of
+from keras_compembed.exchange.copy_check import made_up_inputs
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line

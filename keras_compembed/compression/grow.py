@@ -9,8 +9,8 @@ from keras_compembed.classes.noise import UniformNoise
 from keras_compembed.classes.noise import UnigramNoise
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_like
-from keras_compembed.exchange.exchanged_layers import own_class
-from keras_compembed.exchange.model_config import custom_objects
+from keras_compembed.exchange.exchange_layers import own_class
+from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compression.copies import CopyCheck
 from keras_compembed.compression.table_choice import differences
 from keras_compembed.compression.table_choice import is_embed_reduce
 from keras_compembed.compression.table_choice import listed
 from keras_compembed.compression.table_choice import mask_zero
+from keras_compembed.exchange.copy_check import CopyCheck
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.exchange.only_readers import pooled_before
 from keras_compembed.layers.combiner import Combiner

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_compembed.compression.copies import compile_like
+from keras_compembed.compression.compile_like import compile_like
 from keras_compembed.exchange.copy_with import copy_with
-from keras_compembed.exchange.model_config import custom_objects
+from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores import KINDS
 from keras_compembed.utils.model_parts import named_layers

@@ -4,17 +4,17 @@ import collections
 
 import keras
 
+from keras_compembed.exchange.exchange_layers import ExchangedLayers
 from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.exchange_layers import held_layers
 from keras_compembed.exchange.exchange_layers import layer_places
 from keras_compembed.exchange.exchange_layers import refresh_shapes
-from keras_compembed.exchange.exchanged_layers import ExchangedLayers
-from keras_compembed.exchange.exchanged_layers import remember_exchanges
-from keras_compembed.exchange.exchanged_layers import with_exchanged
-from keras_compembed.exchange.model_config import dicts_in
-from keras_compembed.exchange.model_config import start_with_zeros
+from keras_compembed.exchange.exchange_layers import remember_exchanges
+from keras_compembed.exchange.exchange_layers import with_exchanged
 from keras_compembed.exchange.model_copy import copy_model
+from keras_compembed.exchange.model_copy import dicts_in
 from keras_compembed.exchange.model_copy import layer_pairs
+from keras_compembed.exchange.model_copy import start_with_zeros
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_paths
 

@@ -1,41 +1,56 @@
-"""Compares a LiteRT file with the Keras model that it came from."""
+"""Compares a LiteRT file with the Keras model, and its rows with layers'."""
 
 import functools
+import os
+import tempfile
 import warnings
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_compembed.exchange.copy_check import all_same
+from keras_compembed.exchange.copy_check import random_inputs
+from keras_compembed.export.conversion import convert
+from keras_compembed.export.conversion import pack
+from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.export.tracing import name_outputs
+from keras_compembed.litert.flatbuffer import constants_of
+from keras_compembed.litert.flatbuffer import name_op
+from keras_compembed.litert.flatbuffer import name_type
+from keras_compembed.litert.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import write_model
 from keras_compembed.utils.validation import require
 
-# Sizes tried where a shape is open: of the batch, and of other axes.
-_SIZES = ((1, 16), (3, 37))
-# What a copy may be off by, of the largest output: threads add up in another
-# order.
-_COPY = 1e-4
-# Ids that are tried last.
-_FEW_IDS = 2
-
-
-def random_inputs(model, signature):
-    """Yields iterables of structures of random arrays, for two sizes."""
-    rng = np.random.default_rng(0)
-    # How many ids all embeddings know.
-    common = min((x.input_dim for x in _embeddings(model)), default=None)
-    common = [common] * len(keras.tree.flatten(signature))
-    own = num_ids_of_inputs(model, common)
-    few = [number and _FEW_IDS for number in common]
-    for batch, length in _SIZES:
-        yield (
-            _random_input(
-                model, signature, rng, batch, length >> halvings, bounds
-            )
-            for choices in ([own, common] if own != common else [own], [few])
-            for halvings in range(length.bit_length())
-            for bounds in choices
-        )
+# Rows at a time, and numbers held for them.
+_ROWS = 4096
+_NUMBERS = 1 << 24
+# A file above so many bytes is held to a sample of rows.
+_LARGE_FILE, _SAMPLE = 500_000_000, 1 << 16
+# Up to where floats hold every whole number.
+_EXACT = {
+    schema.TensorType.FLOAT64: 2**53,
+    schema.TensorType.FLOAT32: 2**24,
+    schema.TensorType.FLOAT16: 2**11,
+    # TensorFlow before 2.20 has no name for BFLOAT16.
+    18: 2**8,
+}
+# What hands numbers on as they are.
+_MOVES = {
+    *("CAST", "CONCATENATION", "EXPAND_DIMS", "GATHER", "PACK", "RESHAPE"),
+    *("SELECT", "SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
+    *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
+}
+# Places of ids, and of the table, among an op's inputs.
+_LOOKUPS = {
+    "EMBEDDING_LOOKUP": (0, 1),
+    "GATHER": (1, 0),
+    "GATHER_ND": (1, 0),
+    "ONE_HOT": (0, None),
+}
+# What gives no numbers of its input, but places and sizes.
+_ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
 
 
 def run_on_inputs(model, signature, given=None):
@@ -59,54 +74,6 @@ def run_first(run, candidates):
         except ValueError as error:
             first_error = first_error or error
     raise first_error
-
-
-def _embeddings(model):
-    return [
-        layer
-        for layer in all_layers(model)
-        if isinstance(getattr(layer, "input_dim", None), int)
-    ]
-
-
-def num_ids_of_inputs(model, default):
-    """How many ids the embeddings know that each input goes to directly."""
-    inputs = getattr(model, "inputs", None) or []
-    if len(inputs) != len(default):
-        return default
-    numbers = {}
-    for layer in _embeddings(model):
-        for node in layer._inbound_nodes:
-            for tensor in node.input_tensors:
-                number = numbers.get(id(tensor), layer.input_dim)
-                numbers[id(tensor)] = min(number, layer.input_dim)
-    return [
-        numbers.get(id(tensor), number)
-        for tensor, number in zip(inputs, default, strict=True)
-    ]
-
-
-def _random_input(model, signature, rng, batch, length, bounds):
-    flat = keras.tree.flatten(signature)
-    # Which takes no negative weights.
-    combiners = [getattr(x, "combiner", None) for x in all_layers(model)]
-    has_sqrtn = any("sqrtn" in (x, getattr(x, "name", None)) for x in combiners)
-    float_ids = not any(spec.dtype.is_integer for spec in flat)
-
-    def fill(spec, num_ids):
-        shape = [length if size is None else size for size in spec.shape]
-        if shape and spec.shape[0] is None:
-            shape[0] = batch
-        if spec.dtype.is_bool:
-            return rng.integers(2, size=shape).astype(bool)
-        if spec.dtype.is_integer or (num_ids and float_ids):
-            ids = rng.integers(num_ids or 2, size=shape)
-            return ids.astype(spec.dtype.as_numpy_dtype)
-        floats = rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
-        return np.abs(floats) if has_sqrtn else floats
-
-    arrays = [fill(*pair) for pair in zip(flat, bounds, strict=True)]
-    return keras.tree.pack_sequence_as(signature, arrays)
 
 
 def fit_inputs(signature, inputs):
@@ -176,16 +143,12 @@ def check_copy(model, copy, samples):
         for name, array in expected.items():
             if array.dtype.itemsize < 4 or array.dtype.kind != "f":
                 continue
-            scale = largest_of(array) or 1.0
-            if (
-                array.shape == got[name].shape
-                and _difference(array, got[name], scale) <= _COPY
-            ):
+            if all_same([array], [got[name]]):
                 continue
             again = run_keras(model, sample)[name]
             require(
                 # Others give something else each time.
-                _difference(array, again, scale) > 0,
+                not all_same([array], [again]),
                 "The copy of the model that becomes a file must give what the "
                 "model gives. What defines a layer must be in its config, its "
                 "variables, or what it saves.",
@@ -284,3 +247,224 @@ def _difference(expected, got, scale):
     if not np.isfinite(largest):
         return float("inf")
     return float(largest / scale) if largest else 0.0
+
+
+def check_rows(model, forms, copy, options, tolerance):
+    """The largest error of rows, and names of layers held to Keras or not.
+
+    Rows are read in a file of their own, of the same tables: in that of the
+    model, ops that only the comparison needs would ask for newer runtimes.
+    """
+    lookups = {
+        f"rows_{place}": (layer, form)
+        for place, (layer, form) in enumerate(forms.items())
+    }
+    if not lookups:
+        return None, (), ()
+    functions = {name: _rows_function(x) for name, (_, x) in lookups.items()}
+    rows = convert(functions, copy, options.quantize)
+    pack(rows, options, is_whole=False)
+    graphs = {
+        x.signatureKey.decode(): rows.subgraphs[x.subgraphIndex]
+        for x in rows.signatureDefs
+    }
+    in_model = constants_of(model, model.subgraphs).keys()
+    errors, held, not_held = [], {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.tflite")
+        content = write_model(rows)
+        with open(path, "wb") as file:
+            file.write(content)
+        for name, (layer, form) in lookups.items():
+            sizes = constants_of(rows, [graphs[name]])
+            shared = max(map(sizes.get, in_model & sizes.keys()), default=0)
+            # Less could not tell ids apart.
+            if shared < max(1, layer.input_dim // 8):
+                if form.is_read:
+                    not_held[layer.name] = None
+                continue
+            held[layer.name] = None
+            ids = form.ids_to_compare()
+            if len(content) > _LARGE_FILE and len(ids) > _SAMPLE:
+                rng = np.random.default_rng(0)
+                ids = rng.choice(ids, _SAMPLE, replace=False)
+            threads = os.cpu_count() if len(ids) > _ROWS else 1
+            run = LiteRTModel(path, threads, name)
+            error = _compare(layer, form, run, ids, options.quantize, tolerance)
+            errors.append(error)
+    held = tuple(name for name in held if name not in not_held)
+    return max(errors, default=None), held, tuple(not_held)
+
+
+def _rows_function(form):
+    function = tf.function(
+        lambda ids: {"rows": form.look_up(ids)},
+        input_signature=[tf.TensorSpec((None,), tf.int32, "ids")],
+        autograph=False,
+    )
+    return function.get_concrete_function()
+
+
+def _compare(layer, form, run, ids, quantize, tolerance):
+    """The largest difference over the largest number of the table."""
+    worst, largest, worst_id = 0.0, 0.0, None
+    size = max(1, min(_ROWS, _NUMBERS // form.numbers_per_row))
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        expected = keras.ops.convert_to_numpy(
+            form.store.read(tf.constant(part))
+        )
+        expected = expected.astype("float32", copy=False)
+        largest = max(largest, largest_of(expected))
+        differences = _differences(run(part), expected)
+        place = np.argmax(differences)
+        if differences[place] > worst:
+            worst, worst_id = differences[place], part[place]
+    allowed = form.tolerance(quantize, largest)
+    if tolerance is not None:
+        allowed = max(allowed, tolerance * largest)
+    if not worst <= allowed:
+        raise RuntimeError(
+            f"The look-up of the layer {layer.name!r} in the LiteRT file must "
+            f"give what Keras gives, within {allowed:.2g} for each id. "
+            f"Received: a difference of {worst:.2g} at id {worst_id}. Nothing "
+            "was written."
+        )
+    return float(worst / largest) if worst else 0.0
+
+
+def _differences(got, expected):
+    """The largest difference of each row; infinite if a number is missing."""
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(got - expected)
+    if not np.isfinite(np.sum(differences)):
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        differences[same] = 0
+        differences[~np.isfinite(differences)] = np.inf
+    return differences.max(axis=1, initial=0.0)
+
+
+def check_inputs(file, model, signature, is_given):
+    """Warns of ids that are floats and of batches that are fixed."""
+    ids, specs = _find_ids(file), keras.tree.flatten(signature)
+    floats = [x.name for x in specs if x.dtype.is_floating and x.name in ids]
+    # Stateful layers keep a state for each row of the batch.
+    is_stateful = any(getattr(x, "stateful", False) for x in all_layers(model))
+    fixed = [
+        spec.name
+        for spec in specs
+        if spec.shape.rank and (spec.shape[0] or 0) > 1
+        if not is_given and not is_stateful
+    ]
+
+    def mend(spec):
+        shape = list(spec.shape)
+        if spec.name in fixed:
+            shape[0] = None
+        dtype = "int32" if spec.name in floats else spec.dtype.name
+        return tf.TensorSpec(shape, dtype, spec.name)
+
+    problems = []
+    if floats:
+        problems.append(
+            f"The file takes ids as floats: {', '.join(map(repr, floats))}. "
+            "Keras makes inputs float32 unless told otherwise."
+        )
+    if fixed:
+        problems.append(
+            "The file takes batches of one size only: "
+            f"{', '.join(map(repr, fixed))}. Calling a Sequential model "
+            "without `keras.Input` fixes its batch; to keep it, pass it in "
+            "`input_signature`."
+        )
+    if problems:
+        text = _text(keras.tree.map_structure(mend, signature))
+        problems.append(f"To mend it, pass `input_signature={text}`.")
+        warnings.warn(" ".join(problems), stacklevel=4)
+
+
+def _text(structure):
+    """A structure of specs as a user would write it."""
+    if isinstance(structure, dict):
+        parts = (f"{key!r}: {_text(x)}" for key, x in structure.items())
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(structure, (list, tuple)):
+        return f"[{', '.join(map(_text, structure))}]"
+    shape = tuple(structure.shape)
+    # Names such as this one are given to those without.
+    named = structure.name.startswith("inputs")
+    name = "" if named else f", name={structure.name!r}"
+    return f"tf.TensorSpec({shape}, {structure.dtype.name!r}{name})"
+
+
+def _find_ids(model):
+    """A set of names of inputs that are ids and nothing else."""
+    (signature,) = model.signatureDefs
+    graph, readers = model.subgraphs[signature.subgraphIndex], {}
+    for operator in graph.operators or ():
+        for place, index in enumerate(_places(operator.inputs)):
+            readers.setdefault(index, []).append((operator, place))
+    return {
+        entry.name.decode()
+        for entry in signature.inputs
+        if _is_only_ids(model, graph, readers, entry)
+    }
+
+
+def _is_only_ids(model, graph, readers, entry):
+    """Whether an input chooses rows, and is no number as well."""
+    is_ids, is_number, blurred = False, False, None
+    # Tensors, each with the narrowest float that its numbers have been, and
+    # whether they are what the input holds still, not computed from ids.
+    todo, seen = [(entry.tensorIndex, None, True)], set()
+    while todo:
+        index, narrowest, is_same = todo.pop()
+        kind = graph.tensors[index].type
+        is_float = kind in _EXACT
+        is_same = is_same and is_float
+        narrowest = min(
+            (each for each in (kind, narrowest) if each in _EXACT),
+            key=_EXACT.get,
+            default=None,
+        )
+        if (index, narrowest, is_same) in seen:
+            continue
+        seen.add((index, narrowest, is_same))
+        if is_same and index in graph.outputs:
+            is_number = True
+        for operator, place in readers.get(index, ()):
+            name = name_op(model, operator)
+            outputs = [
+                each
+                for each in _places(operator.outputs)
+                if graph.tensors[each].type != schema.TensorType.BOOL
+            ]
+            if place == _LOOKUPS.get(name, (None,))[0]:
+                is_ids = True
+                rows = _count_rows(graph, operator, _LOOKUPS[name][1])
+                if narrowest is not None and rows > _EXACT[narrowest]:
+                    blurred = f"{name_type(narrowest)} on the way to {rows:,}"
+            elif is_float and name not in _MOVES:
+                # Masks and sizes are no numbers.
+                is_number |= is_same and name != "SHAPE" and bool(outputs)
+            elif name not in _ASK_FOR_PLACES:
+                todo += [(each, narrowest, is_same) for each in outputs]
+    if blurred is not None:
+        raise ValueError(
+            "Ids must stay exact on their way to a table: make the model with "
+            "`keras.Input(shape, dtype='int32')`. Received: the input "
+            f"{entry.name.decode()!r}, which is {blurred} rows, more than it "
+            "tells apart, in Keras too."
+        )
+    return is_ids and not is_number
+
+
+def _places(indices):
+    return [] if indices is None else [int(index) for index in indices]
+
+
+def _count_rows(graph, operator, place):
+    if place is None:
+        return 0
+    shape = graph.tensors[operator.inputs[place]].shape
+    return 0 if shape is None or not len(shape) else int(shape[0])

@@ -28,7 +28,7 @@ from keras_compembed.litert.flatbuffer import raise_min_runtime
 from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.litert.flatbuffer import schema
 from keras_compembed.litert.flatbuffer import set_integers
-from keras_compembed.litert.one_hot_rows import unpack_once
+from keras_compembed.litert.row_products import unpack_once
 from keras_compembed.utils.files import FULL
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.sizes import count_bytes

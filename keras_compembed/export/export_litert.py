@@ -7,6 +7,8 @@ import keras
 
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.export.check import check_copy
+from keras_compembed.export.check import check_inputs
+from keras_compembed.export.check import check_rows
 from keras_compembed.export.check import compare
 from keras_compembed.export.check import run_on_inputs
 from keras_compembed.export.conversion import check_finite
@@ -14,8 +16,6 @@ from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import check_ops
 from keras_compembed.export.conversion import convert
 from keras_compembed.export.conversion import pack
-from keras_compembed.export.file_check import check_inputs
-from keras_compembed.export.file_check import check_rows
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms

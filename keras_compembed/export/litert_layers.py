@@ -18,7 +18,7 @@ from keras_compembed.export.tracing import all_layers
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.litert.one_hot_rows import ROOM
+from keras_compembed.litert.row_products import ROOM
 from keras_compembed.litert.row_products import count_ids
 from keras_compembed.litert.row_products import length_of
 from keras_compembed.utils.sizes import WEIGHT_BYTES

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.check import num_ids_of_inputs
+from keras_compembed.exchange.copy_check import num_ids_of_inputs
 from keras_compembed.export.check import run_first
 from keras_compembed.export.check import run_keras
 from keras_compembed.export.file_contents import UNKNOWN

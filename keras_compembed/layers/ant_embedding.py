@@ -4,7 +4,7 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.anchors import Anchors
-from keras_compembed.stores.weight_spec import WeightSpec
+from keras_compembed.stores.store import WeightSpec
 from keras_compembed.transforms.l1 import get_l1
 from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_rows import SparseRows

@@ -8,7 +8,7 @@ from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.stores.codes import Codes
-from keras_compembed.stores.weight_spec import WeightSpec
+from keras_compembed.stores.store import WeightSpec
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require

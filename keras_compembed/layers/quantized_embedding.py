@@ -6,7 +6,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.rounding.round_factors import rank_of_energy
 from keras_compembed.stores.integers import Integers
-from keras_compembed.stores.weight_spec import LowRank
+from keras_compembed.stores.store import LowRank
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 

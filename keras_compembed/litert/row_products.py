@@ -1,8 +1,28 @@
 """Vectors as products of features of ids and a matrix."""
 
 import abc
+import math
 
+import numpy as np
 import tensorflow as tf
+
+from keras_compembed.litert.flatbuffer import add_buffer
+from keras_compembed.litert.flatbuffer import drop_unused
+from keras_compembed.litert.flatbuffer import find_constants
+from keras_compembed.litert.flatbuffer import gathers_of_floats
+from keras_compembed.litert.flatbuffer import make_dequantize
+from keras_compembed.litert.flatbuffer import raise_min_runtime
+from keras_compembed.litert.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import set_integers
+from keras_compembed.utils.sizes import WEIGHT_BYTES
+
+# Version of DEQUANTIZE that reads tables of int4, and a runtime that has it.
+_DEQUANTIZE_VERSION = 6
+UNPACK_RUNTIME = (2, 18, 0)
+# Part of what codes and codewords take that may be added to save time.
+ROOM = {None: 0.02, "latency": math.inf, "size": 0, "memory": 0}
+# Bytes of the ops that take subcodes out of bytes, and of all others.
+_DIGIT_OPS, _OTHER_OPS = 690, 5000
 
 
 class RowProducts(abc.ABC):
@@ -74,3 +94,87 @@ def length_of(ids):
 def count_ids(counts):
     """How many ids count, float32 `(texts, 1)`, of booleans."""
     return tf.reduce_sum(tf.cast(counts, tf.float32), axis=1, keepdims=True)
+
+
+class OneHotRows:
+    """Rows of ids as one-hot vectors of their subcodes, side by side.
+
+    All subcodes of a byte are looked up as one, unless that takes space.
+    """
+
+    def __init__(self, codes, num_values, options):
+        self._codes, self._options = codes, options
+        self._together, per_byte = 1, codes.per_byte
+        if per_byte > 1:
+            added = (257 * per_byte - codes.codebook_size) * codes.codebook_size
+            is_packed = options.serves(UNPACK_RUNTIME)
+            added = added // 2 if is_packed else 4 * added
+            # Of what takes subcodes out of bytes.
+            added -= _DIGIT_OPS + 256 * per_byte
+            own = codes.table.packed.nbytes + _OTHER_OPS
+            own += WEIGHT_BYTES[options.quantize] * num_values
+            if added <= ROOM[options.optimize_for] * own:
+                self._together = per_byte
+        values = 256 if self._together > 1 else codes.codebook_size
+        digits = np.arange(values)[:, None] >> codes.bits * np.arange(
+            self._together
+        )
+        digits %= 1 << codes.bits
+        rows = digits[:, :, None] == np.arange(codes.codebook_size)
+        rows = rows.reshape(values, -1).astype("int8")
+        self._table = np.concatenate([rows, np.zeros_like(rows[:1])])
+        columns = -(-codes.num_codebooks // self._together)
+        self.columns = columns * rows.shape[1]
+
+    def matrix(self, codewords):
+        """Codewords `(columns, width)` that vectors are multiplied by."""
+        flat = codewords.reshape(-1, codewords.shape[-1])
+        return np.pad(flat, ((0, self.columns - len(flat)), (0, 0)))
+
+    def __call__(self, ids, counts=None):
+        """Vectors of ids, in parts; zeros where ids do not count."""
+        if self._together > 1 or ids.shape.rank == 1:
+            numbers = self._codes.read(ids, self._together)
+        else:
+            numbers = self._codes.read(tf.reshape(ids, [-1]))
+            numbers = unflatten(numbers, ids, self._codes.num_codebooks)
+        if counts is not None:
+            counts = tf.expand_dims(counts, -1)
+            numbers = tf.where(counts, numbers, len(self._table) - 1)
+        if not self._options.serves(UNPACK_RUNTIME):
+            return tf.gather(self._table.astype("float32"), numbers)
+        self._options.unpacked.append(self._table)
+        return tf.cast(tf.gather(self._table, numbers), tf.float32)
+
+
+def unpack_once(model, tables):
+    """Makes the runtime turn tables into floats when it loads a file."""
+    found, packed = find_constants(model, tables), {}
+    for graph, index, _ in found:
+        tensor = graph.tensors[index]
+        unpacked = schema.TensorT()
+        unpacked.type = schema.TensorType.FLOAT32
+        unpacked.shape = tensor.shape
+        unpacked.shapeSignature = tensor.shapeSignature
+        unpacked.buffer = add_buffer(model)
+        unpacked.name = b"one_hot_rows_as_floats"
+        place = len(graph.tensors)
+        graph.tensors.append(unpacked)
+        for gather in gathers_of_floats(model, graph, index, max_rank=8):
+            gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
+        operator = make_dequantize(model, _DEQUANTIZE_VERSION, index, place)
+        graph.operators.insert(0, operator)
+        tensor.name = b"one_hot_rows"
+        set_integers(
+            tensor, schema.TensorType.INT4, np.ones(1, dtype="float32")
+        )
+        # Other tensors may share the buffer: of any type, by equal bytes.
+        old = tensor.buffer
+        if old not in packed:
+            numbers = np.asarray(model.buffers[old].data, "uint8")
+            numbers = np.pad(numbers, (0, len(numbers) % 2))
+            packed[old] = add_buffer(model, numbers[0::2] | numbers[1::2] << 4)
+        tensor.buffer = packed[old]
+    drop_unused(model)
+    if found:
+        raise_min_runtime(model, UNPACK_RUNTIME)

@@ -30,7 +30,7 @@ from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
-from keras_compembed.stores.weight_spec import WeightSpec
+from keras_compembed.stores.store import WeightSpec
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.l1 import get_l1
 from keras_compembed.transforms.l1 import proximal_step

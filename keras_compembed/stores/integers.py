@@ -38,7 +38,7 @@ from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
-from keras_compembed.stores.weight_spec import get_low_rank
+from keras_compembed.stores.store import get_low_rank
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import of_all_ids_again
 from keras_compembed.utils.row_ops import each_once

@@ -1,16 +1,12 @@
-"""Copies of models, compared with them and compiled as they are."""
+"""Compares copies of models with the models, on inputs made up."""
 
-import re
 import warnings
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.exchange.model_config import custom_objects
-from keras_compembed.exchange.model_config import held_objects
 from keras_compembed.exchange.model_copy import layer_pairs
-from keras_compembed.export.check import random_inputs
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
@@ -20,6 +16,10 @@ _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
 # Words of the texts that models are compared on.
 _TEXT_LENGTH = 16
 _PLAIN = (bool, float, int, str, type(None))
+# Sizes tried where a shape is open: of the batch, and of other axes.
+_SIZES = ((1, 16), (3, 37))
+# Ids that are tried last.
+_FEW_IDS = 2
 
 
 class CopyCheck:
@@ -244,103 +244,68 @@ def _warn_not_compared(problem):
     )
 
 
-def compile_like(copy, model, compile=None):
-    """Compiles a copy with the arguments that the model was compiled with."""
-    if compile is not None:
-        compile(copy)
-        return
-    if not model.compiled:
-        return
-    try:
-        with warnings.catch_warnings():
-            # E.g. of what the copy cannot compile with XLA.
-            warnings.simplefilter("ignore")
-            _compile(copy, model)
-    except Exception as error:
-        # Whatever the user's own classes raise.
-        reason = on_one_line(error)
-        warnings.warn(
-            "The copy is not compiled, since the model's compile arguments "
-            f"cannot be copied: {reason[:300]} Call `compile` on the copy.",
-            stacklevel=3,
+def random_inputs(model, signature):
+    """Yields iterables of structures of random arrays, for two sizes."""
+    rng = np.random.default_rng(0)
+    # How many ids all embeddings know.
+    common = min((x.input_dim for x in _embeddings(model)), default=None)
+    common = [common] * len(keras.tree.flatten(signature))
+    own = num_ids_of_inputs(model, common)
+    few = [number and _FEW_IDS for number in common]
+    for batch, length in _SIZES:
+        yield (
+            _random_input(
+                model, signature, rng, batch, length >> halvings, bounds
+            )
+            for choices in ([own, common] if own != common else [own], [few])
+            for halvings in range(length.bit_length())
+            for bounds in choices
         )
 
 
-def _compile(copy, model):
-    if type(model).compile is not keras.Model.compile:
-        # Its constructor may have compiled it, in a way of its own.
-        copy.compiled = False
-        copy.compile_from_config(model.get_compile_config())
-        if not copy.compiled:
-            raise ValueError(
-                f"{type(model).__name__} has a `compile` of its own, and no "
-                "`compile_from_config`."
-            )
-        return
-    # Not `get_compile_config`, from which a function that is not registered
-    # with Keras cannot be had again.
-    arguments = dict(model._compile_config.config)
-    _check_reads_nothing_of(model, arguments)
-    optimizer = arguments["optimizer"]
-    arguments["optimizer"] = _made_again(optimizer)
-    if optimizer is not None:
-        _exclude_same(arguments["optimizer"], optimizer, model.variables)
-    metrics = {}
-
-    def fresh(item):
-        if isinstance(item, keras.metrics.Metric) and id(item) not in metrics:
-            metrics[id(item)] = _made_again(item)
-        return metrics.get(id(item), item)
-
-    for name in ("metrics", "weighted_metrics"):
-        arguments[name] = keras.tree.map_structure(fresh, arguments[name])
-    scaling = keras.optimizers.LossScaleOptimizer
-    is_scaled = isinstance(model.optimizer, scaling)
-    copy.compile(**arguments, auto_scale_loss=is_scaled)
-    if copy.optimizer is not None:
-        # Files of models whose optimizer has no variables yet do not load.
-        copy.optimizer.build(copy.trainable_variables)
+def _embeddings(model):
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(getattr(layer, "input_dim", None), int)
+    ]
 
 
-def _check_reads_nothing_of(model, arguments):
-    own = {id(layer) for layer in model._flatten_layers()}
-    own.update(id(variable) for variable in model.variables)
-    for name in ("loss", "metrics", "weighted_metrics"):
-        for item in held_objects(arguments[name]):
-            if id(item) in own:
-                raise ValueError(
-                    f"`{name}` reads {item.name!r} of the model itself."
-                )
+def num_ids_of_inputs(model, default):
+    """How many ids the embeddings know that each input goes to directly."""
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) != len(default):
+        return default
+    numbers = {}
+    for layer in _embeddings(model):
+        for node in layer._inbound_nodes:
+            for tensor in node.input_tensors:
+                number = numbers.get(id(tensor), layer.input_dim)
+                numbers[id(tensor)] = min(number, layer.input_dim)
+    return [
+        numbers.get(id(tensor), number)
+        for tensor, number in zip(inputs, default, strict=True)
+    ]
 
 
-def _made_again(item):
-    """An optimizer or metric of the same class and config, without state."""
-    if item is None:
-        return None
-    with keras.utils.custom_object_scope(custom_objects(item)):
-        new = type(item).from_config(item.get_config())
-    for name, value in vars(item).items():
-        if name == "built" or name.startswith("_"):
-            continue
-        if isinstance(value, _PLAIN) and getattr(new, name, None) != value:
-            raise ValueError(
-                f"the config of {type(item).__name__} does not carry "
-                f"`{name}`={value!r}; implement its `get_config`."
-            )
-    return new
+def _random_input(model, signature, rng, batch, length, bounds):
+    flat = keras.tree.flatten(signature)
+    # Which takes no negative weights.
+    combiners = [getattr(x, "combiner", None) for x in model._flatten_layers()]
+    has_sqrtn = any("sqrtn" in (x, getattr(x, "name", None)) for x in combiners)
+    float_ids = not any(spec.dtype.is_integer for spec in flat)
 
+    def fill(spec, num_ids):
+        shape = [length if size is None else size for size in spec.shape]
+        if shape and spec.shape[0] is None:
+            shape[0] = batch
+        if spec.dtype.is_bool:
+            return rng.integers(2, size=shape).astype(bool)
+        if spec.dtype.is_integer or (num_ids and float_ids):
+            ids = rng.integers(num_ids or 2, size=shape)
+            return ids.astype(spec.dtype.as_numpy_dtype)
+        floats = rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
+        return np.abs(floats) if has_sqrtn else floats
 
-def _exclude_same(new, optimizer, variables):
-    """Excludes from weight decay what another does; no config tells of it."""
-    for names in vars(optimizer).values():
-        if isinstance(names, re.Pattern):
-            new.exclude_from_weight_decay(var_names=[names.pattern])
-    for x in variables:
-        if optimizer._use_weight_decay(x) != new._use_weight_decay(x):
-            raise ValueError(
-                "its optimizer excludes variables of the model itself from "
-                "weight decay; `var_names` would hold for the copy as well."
-            )
-    for name, inner in vars(optimizer).items():
-        if isinstance(inner, keras.optimizers.Optimizer):
-            _exclude_same(getattr(new, name), inner, variables)
+    arrays = [fill(*pair) for pair in zip(flat, bounds, strict=True)]
+    return keras.tree.pack_sequence_as(signature, arrays)
