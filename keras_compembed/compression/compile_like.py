@@ -7,6 +7,7 @@ import keras
 
 from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.exchange.model_copy import held_objects
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.validation import on_one_line
 
 _PLAIN = (bool, float, int, str, type(None))
@@ -71,7 +72,7 @@ def _compile(copy, model):
 
 
 def _check_reads_nothing_of(model, arguments):
-    own = {id(layer) for layer in model._flatten_layers()}
+    own = {id(layer) for layer in all_layers(model)}
     own.update(id(variable) for variable in model.variables)
     for name in ("loss", "metrics", "weighted_metrics"):
         for item in held_objects(arguments[name]):

@@ -12,6 +12,7 @@ from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchange_layers import own_class
 from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_new_rows
@@ -77,7 +78,7 @@ def grow(model, vectors):
         chosen[layer] = [check_new_rows(x, width, name) for x in arrays]
     heads = [
         head
-        for head in model._flatten_layers()
+        for head in all_layers(model)
         if isinstance(head, CANESoftmax) and head.class_embedding in chosen
     ]
     for head in heads:

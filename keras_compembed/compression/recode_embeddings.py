@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -49,7 +50,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self._layers = [
             layer
-            for layer in self.model._flatten_layers()
+            for layer in all_layers(self.model)
             if getattr(getattr(layer, "store", None), "follows", False)
         ]
         if not self._layers:

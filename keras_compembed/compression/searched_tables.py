@@ -13,6 +13,7 @@ from keras_compembed.compression.table_choice import choose_tables
 from keras_compembed.compression.table_choice import find_layers
 from keras_compembed.compression.table_choice import reason_against
 from keras_compembed.methods.exact_methods import exact_methods
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_sample_weight
@@ -119,7 +120,7 @@ def _ids_of(model, layer):
         for node in list_nodes(model.outputs)
         if node.operation is layer
         or isinstance(node.operation, keras.Model)
-        and any(x is layer for x in node.operation._flatten_layers())
+        and any(x is layer for x in all_layers(node.operation))
     ]
     if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
         return None

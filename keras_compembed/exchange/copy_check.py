@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.exchange.model_copy import layer_pairs
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
@@ -125,7 +126,7 @@ def _candidates(model):
         inputs,
     )
     words = []
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         if hasattr(layer, "get_vocabulary"):
             words += [str(word) for word in layer.get_vocabulary() if word]
     words = np.array(words or ["a", "b c", "1"], object)
@@ -173,7 +174,7 @@ def _takes_texts(model):
     lookups = (keras.layers.StringLookup, keras.layers.IntegerLookup)
     return any(
         hasattr(layer, "get_vocabulary") and not isinstance(layer, lookups)
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
     )
 
 
@@ -266,7 +267,7 @@ def random_inputs(model, signature):
 def _embeddings(model):
     return [
         layer
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
         if isinstance(getattr(layer, "input_dim", None), int)
     ]
 
@@ -291,7 +292,7 @@ def num_ids_of_inputs(model, default):
 def _random_input(model, signature, rng, batch, length, bounds):
     flat = keras.tree.flatten(signature)
     # Which takes no negative weights.
-    combiners = [getattr(x, "combiner", None) for x in model._flatten_layers()]
+    combiners = [getattr(x, "combiner", None) for x in all_layers(model)]
     has_sqrtn = any("sqrtn" in (x, getattr(x, "name", None)) for x in combiners)
     float_ids = not any(spec.dtype.is_integer for spec in flat)
 

@@ -82,7 +82,7 @@ class _Holders:
         self._wanted = {id(layer) for layer in layers}
         self._inner = {}
         counts = collections.Counter()
-        for holder in model._flatten_layers():
+        for holder in layer_paths(model).values():
             counts.update({id(x) for _, x in held_layers(holder)})
         # Keras loses some of these where the first holder is not the model.
         self._shared = {key for key, count in counts.items() if count > 1}

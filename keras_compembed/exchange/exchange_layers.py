@@ -10,6 +10,8 @@ import types
 
 import keras
 
+from keras_compembed.utils.model_parts import all_layers
+
 # An attribute that holds what was exchanged once more, for files.
 KEPT_LAYERS = "_exchanged_layers"
 # Where that, Keras and TensorFlow note what other attributes hold.
@@ -100,8 +102,9 @@ def refresh_shapes(model, news):
     while again:
         again = False
         for operation in getattr(model, "operations", None) or model.layers:
-            inner = getattr(operation, "_flatten_layers", list)()
-            is_new = any(id(x) in news for x in [operation, *inner])
+            is_layer = isinstance(operation, keras.layers.Layer)
+            inner = all_layers(operation) if is_layer else [operation]
+            is_new = any(id(x) in news for x in inner)
             for node in operation._inbound_nodes:
                 inputs = node.input_tensors
                 if not inputs or not (

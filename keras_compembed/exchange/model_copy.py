@@ -18,6 +18,7 @@ from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.exchange_layers import layer_at
 from keras_compembed.exchange.exchange_layers import layer_places
 from keras_compembed.exchange.exchange_layers import own_class
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
@@ -32,7 +33,7 @@ def copy_model(model, float32=False, mark=None, without=()):
     With `float32`, it computes in that, from such variables. `mark` is a
     function that changes the `ModelConfig`; layers in `without` get no weights.
     """
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         with _saying_why(model, layer):
             _check_graph(layer)
     with _saying_why(model, model), warnings.catch_warnings():
@@ -151,7 +152,7 @@ def _saying_why(model, layer):
             reason = reason.__context__
         text = on_one_line(reason)[:500]
         is_shape = text.startswith("The shape of the target variable")
-        for part in model._flatten_layers():
+        for part in all_layers(model):
             name = type(part).__name__
             if text.startswith((f"Object {name} ", f"{name}.__init__() miss")):
                 layer, text = part, _lines_to_add(type(part))

@@ -7,6 +7,7 @@ import math
 
 import keras
 
+from keras_compembed.utils.model_parts import inner_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.model_parts import node_of
@@ -48,7 +49,7 @@ class Graphs:
 
     def _search(self, layer, seen):
         if not _has_graph(layer):
-            for inner in layer._flatten_layers(False, recursive=False):
+            for inner in inner_layers(layer):
                 if not _has_graph(inner):
                     self._uses[id(inner)] += 1
                 self._search(inner, seen)

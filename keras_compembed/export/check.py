@@ -14,13 +14,13 @@ from keras_compembed.exchange.copy_check import random_inputs
 from keras_compembed.export.conversion import convert
 from keras_compembed.export.conversion import pack
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.export.tracing import all_layers
 from keras_compembed.export.tracing import name_outputs
 from keras_compembed.litert.flatbuffer import constants_of
 from keras_compembed.litert.flatbuffer import name_op
 from keras_compembed.litert.flatbuffer import name_type
 from keras_compembed.litert.flatbuffer import schema
 from keras_compembed.litert.flatbuffer import write_model
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.validation import require
 
 # Rows at a time, and numbers held for them.

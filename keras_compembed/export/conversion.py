@@ -12,7 +12,6 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 from keras_compembed.export.equal_ops import rewrite_ops
-from keras_compembed.export.tracing import all_layers
 from keras_compembed.litert.flatbuffer import add_buffer
 from keras_compembed.litert.flatbuffer import count_ops
 from keras_compembed.litert.flatbuffer import drop_unused
@@ -31,6 +30,7 @@ from keras_compembed.litert.flatbuffer import set_integers
 from keras_compembed.litert.row_products import unpack_once
 from keras_compembed.utils.files import FULL
 from keras_compembed.utils.files import check_temporary_folder
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 

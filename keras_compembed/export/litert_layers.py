@@ -14,13 +14,13 @@ from keras_compembed.exchange.only_readers import find_poolings
 from keras_compembed.exchange.only_readers import ids_of
 from keras_compembed.export.recurrent import call_on_all_steps
 from keras_compembed.export.recurrent import inner_loop
-from keras_compembed.export.tracing import all_layers
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.row_products import ROOM
 from keras_compembed.litert.row_products import count_ids
 from keras_compembed.litert.row_products import length_of
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # What hands on its input outside of training.

@@ -12,7 +12,6 @@ from keras_compembed.export.interpreter import TensorFlowModel
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
-from keras_compembed.export.tracing import all_layers
 from keras_compembed.litert.flatbuffer import get_min_runtime
 from keras_compembed.litert.flatbuffer import move_tensors
 from keras_compembed.litert.flatbuffer import raise_min_runtime
@@ -20,6 +19,7 @@ from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int

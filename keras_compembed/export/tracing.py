@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import find_output
 from keras_compembed.layers import top_classes
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_of
 from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_positive_int
@@ -17,11 +18,6 @@ from keras_compembed.utils.validation import require
 # The most classes that a file answers the probabilities of all of, and how
 # many of more classes.
 _MOST, _BEST = 2000, 10
-
-
-def all_layers(model):
-    """The model and every layer in it, once each, however deep."""
-    return model._flatten_layers()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Rows and classes that are scored at a time."""
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 from keras_compembed.utils.custom_gradient import custom_gradient
 
@@ -67,11 +66,15 @@ def of_all_ids(compute, number, size=None):
     return tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
 
 
+def in_xla():
+    """Whether XLA compiles what is being traced."""
+    # What TensorFlow exports for Keras.
+    return tf.__internal__.get_enclosing_xla_context() is not None
+
+
 def _one_at_run_time():
     """1, which a converter does not know before the file runs."""
-    graph = tf.compat.v1.get_default_graph()
-    xla = control_flow_util.GraphOrParentsInXlaContext(graph)
-    if tf.executing_eagerly() or xla:
+    if tf.executing_eagerly() or in_xla():
         return 1
     return tf.while_loop(lambda one: one < 1, lambda one: [one + 1], [0])[0]
 

@@ -4,7 +4,6 @@ import functools
 import weakref
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
 
 def custom_gradient(function):
@@ -14,25 +13,22 @@ def custom_gradient(function):
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(function)
     def call(*args):
-        result = differentiable(*args)
-        if not tf.executing_eagerly():
-            _leave_to_graph(tf.nest.flatten(result)[0].op)
+        if tf.executing_eagerly():
+            return differentiable(*args)
+        graph, results = tf.compat.v1.get_default_graph(), []
+
+        # TensorFlow keeps what this returns for ever. So the gradient becomes
+        # the graph's, and tensors are taken out of the list.
+        @tf.custom_gradient
+        def compute(*args):
+            result, gradient = function(*args)
+            setattr(graph, f"gradient_{id(gradient)}", gradient)
+            find = weakref.ref(gradient)
+            results.append(result)
+            return results, lambda *upstream: find()(*upstream)
+
+        (result,) = compute(*args)
+        results[:] = [None] * len(tf.nest.flatten(result))
         return result
 
     return call
-
-
-def _leave_to_graph(op):
-    # Not `op.graph`, a proxy.
-    graph = tf.compat.v1.get_default_graph()
-    name = op.get_attr("_gradient_op_type").decode()
-    registry = getattr(ops.gradient_registry, "_registry", {})
-    if "type" not in registry.get(name, ()):
-        # Another version of TensorFlow.
-        return
-    gradient = registry[name]["type"]
-    # A circle, which the garbage collection finds.
-    setattr(graph, name, gradient)
-    find = weakref.ref(gradient)
-    registry[name]["type"] = lambda *args: find()(*args)
-    weakref.finalize(graph, registry.pop, name, None).atexit = False

@@ -1,9 +1,9 @@
 """Rows that are read repeatedly, added up, or chosen by scores."""
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 from keras_compembed.utils.chunks import in_parts
+from keras_compembed.utils.chunks import in_xla
 
 # Vectors at a time, rows for each, and numbers in the largest tensor held.
 _VECTORS = 1024
@@ -13,8 +13,7 @@ _NUMBERS = 1 << 22
 
 def each_once(compose, ids):
     """Vectors of ids, each composed once however often its id is there."""
-    graph = tf.compat.v1.get_default_graph()
-    if control_flow_util.GraphOrParentsInXlaContext(graph):
+    if in_xla():
         return compose(ids)
     different, places = tf.unique(ids)
     return repeat_rows(compose(different), places)
