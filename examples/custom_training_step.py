@@ -134,8 +134,10 @@ def build_model(name, num_words, counts, args):
             keras.layers.Dense(args.embedding_dim, activation="tanh"),
             kc.CANESoftmax(
                 len(counts),
-                num_candidates=args.num_candidates,
-                num_noises=args.num_noises,
+                sampling=kc.Sampling(
+                    num_candidates=args.num_candidates,
+                    num_noises=args.num_noises,
+                ),
                 class_counts=counts,
                 seed=args.seed,
             ),

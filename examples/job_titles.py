@@ -186,9 +186,11 @@ def build_model(x, y, num_classes, args):
     print(tree)
     head = kc.CANESoftmax(
         num_classes,
-        kc.classes.BeamTree(tree, max_frontier=args.max_frontier),
-        num_candidates=args.num_candidates,
-        num_noises=args.num_noises,
+        sampling=kc.Sampling(
+            kc.classes.BeamTree(tree, max_frontier=args.max_frontier),
+            num_candidates=args.num_candidates,
+            num_noises=args.num_noises,
+        ),
         class_counts=np.bincount(y, minlength=num_classes),
         seed=args.seed,
         name="occupations",

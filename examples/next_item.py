@@ -210,7 +210,7 @@ def build_models(counts, loss, args):
     head = kc.CANESoftmax(
         len(counts),
         # As its paper samples; others sample by counts.
-        noise="uniform" if loss == "gBCE" else None,
+        sampling=kc.Sampling(noise="uniform" if loss == "gBCE" else None),
         # Those that nobody was at in training may be visited all the same.
         class_counts=np.maximum(counts, 1),
         class_embedding=items,

@@ -180,11 +180,13 @@ def build_model(counts, args):
     tied = args.embedding != "table"
     head = kc.CANESoftmax(
         len(counts),
-        kc.classes.FrequentClasses(counts),
-        num_candidates=args.num_candidates,
-        num_noises=args.num_noises,
-        # One product for all examples of a batch.
-        share_noises=True,
+        sampling=kc.Sampling(
+            kc.classes.FrequentClasses(counts),
+            num_candidates=args.num_candidates,
+            num_noises=args.num_noises,
+            # One product for all examples of a batch.
+            shared=True,
+        ),
         # Biases start from them, and noises are drawn by them.
         class_counts=counts,
         class_embedding=embedding if tied else None,

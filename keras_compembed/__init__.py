@@ -40,6 +40,7 @@ from keras_compembed.classes.metrics import Perplexity
 from keras_compembed.classes.metrics import PrecisionAtK
 from keras_compembed.classes.metrics import PropensityScoredPrecisionAtK
 from keras_compembed.classes.metrics import RecallAtK
+from keras_compembed.classes.sampling import Sampling
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.grow import grow
@@ -94,6 +95,7 @@ __all__ = [
     "ReversibleCodeEmbedding",
     "ReversibleQuantizedEmbedding",
     "SampledSoftmaxLoss",
+    "Sampling",
     "SparseEmbedding",
     "TopClasses",
     "__version__",

@@ -10,8 +10,8 @@ TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
     "anchors": "anchor_initializer data_initializers relations",
-    "classes": "approximate_nearest balanced_k_means candidates_vs_noises "
-    "class_scores count_selectors fitted_search noise selector tree_arrays",
+    "classes": "balanced_k_means class_scores fitted_search "
+    "noise sampling selectors tree_arrays",
     "codes": "code_scores packing",
     "compositions": "composition registry",
     "compression": "allocation frontier method_choices",

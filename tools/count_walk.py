@@ -2,7 +2,8 @@
 
     python -m tools.count_walk --list
 
-The model is a small trained classifier: an Embedding, a mean, a Dense.
+The model is a small trained classifier: an Embedding, a mean, a Dense; that of
+the class step ends in a `CANESoftmax`, and the step is its first, in a graph.
 Imports do not count, and nothing runs before it is counted.
 """
 
@@ -35,11 +36,16 @@ def main(arguments=None):
     _, stripping = _walk(kc.strip, small)
     rows = np.zeros((10, 64), "float32")
     _, growing = _walk(kc.grow, small, {"embedding": rows})
+    head = _make_head()
+    labels = np.zeros(32, "int32")
+    features = np.zeros((32, 16), "float32")
+    _, stepping = _walk(head.train_on_batch, features, labels)
     walks = {
         "compress_model": compressing,
         "export_litert": exporting,
         "strip": stripping,
         "grow": growing,
+        "class step": stepping,
     }
     print(f"{'':16}{'files':>8}{'functions':>12}")
     for name, functions in walks.items():
@@ -62,6 +68,13 @@ def _make_classifier():
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 2000, (64, 8)), rng.normal(size=(64, 2))
     model.fit(ids, labels, verbose=0)
+    return model
+
+
+def _make_head():
+    """A model that ends in very many classes, before its first step."""
+    model = keras.Sequential([keras.Input((16,)), kc.CANESoftmax(20_000)])
+    model.compile("sgd", kc.CANELoss())
     return model
 
 

@@ -9,8 +9,8 @@ it, over all rounds.
 import keras
 import tensorflow as tf
 
-from keras_compembed.classes.candidates_vs_noises import Draw
 from keras_compembed.classes.losses import ClassLoss
+from keras_compembed.classes.sampling import Draw
 from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_sum_exp
@@ -43,11 +43,11 @@ class RECELoss(ClassLoss):
         chunked = tf.reshape(rows.members, (-1,))
         chunked = tf.maximum(chunked, 0)
         size = tf.shape(rows.members)[2]
-        label, others = head.scores.score(
+        label, others = head.scores.shared(
             tf.gather(examples.features, chunked),
-            tf.gather(examples.labels, chunked)[:, None],
-            tf.reshape(windows, (-1, 1, windows.shape[2])),
-            block=size,
+            [tf.gather(examples.labels, chunked)[:, None]],
+            [tf.reshape(windows, (-1, windows.shape[2]))],
+            neighbors=size,
         )
         # Back from the order of chunks to that of examples.
         chunk = (

@@ -9,9 +9,9 @@ in none, it is left out.
 import keras
 import tensorflow as tf
 
-from keras_compembed.classes.candidates_vs_noises import Draw
 from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.losses import ClassLoss
+from keras_compembed.classes.sampling import Draw
 from keras_compembed.utils.log_sums import log_sum_exp
 
 
@@ -39,11 +39,11 @@ class SCELoss(ClassLoss):
         size = tf.minimum(self.bucket_size_examples, number)
         rows, classes = self._buckets(head, examples, size)
         labels = tf.gather(examples.labels, rows)
-        label, others = head.scores.score(
+        label, others = head.scores.shared(
             tf.gather(examples.features, rows),
-            labels[:, None],
-            classes[:, None],
-            block=size,
+            [labels[:, None]],
+            [classes],
+            neighbors=size,
         )
         classes = tf.repeat(classes, size, axis=0)
         left_out = tf.equal(labels[:, None], classes) | (classes < 0)

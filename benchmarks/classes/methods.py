@@ -88,32 +88,36 @@ def make_head(method, samples, task, seed):
     if method.selector == "auto":
         return kc.CANESoftmax(
             len(counts),
+            sampling=kc.Sampling(groups=method.groups),
             class_counts=np.maximum(counts, 1),
             class_embedding=class_embedding,
-            noise_groups=method.groups,
             seed=seed,
         )
     candidates, noises = sizes(method, samples)
     if method.selector == "subsets":
         return kc.CANESoftmax(
             len(counts),
-            kc.classes.FrequencySubsets(counts, num_subsets=6, seed=seed),
-            num_candidates=samples,
-            num_noises=1,
-            noise="uniform",
-            share_noises=False,
-            estimate="separate",
+            sampling=kc.Sampling(
+                kc.classes.FrequencySubsets(counts, num_subsets=6, seed=seed),
+                num_candidates=samples,
+                noise="uniform",
+                num_noises=1,
+                shared=False,
+                estimate="separate",
+            ),
             class_counts=counts,
             seed=seed,
         )
     return kc.CANESoftmax(
         len(counts),
-        kc.classes.FrequentClasses(counts),
-        num_candidates=candidates,
-        num_noises=noises,
-        # Those that do not occur in training may be labels all the same.
-        noise=kc.classes.UnigramNoise(np.maximum(counts, 1), method.power),
-        share_noises=True,
+        sampling=kc.Sampling(
+            kc.classes.FrequentClasses(counts),
+            num_candidates=candidates,
+            # Those that do not occur in training may be labels all the same.
+            noise=kc.classes.UnigramNoise(np.maximum(counts, 1), method.power),
+            num_noises=noises,
+            shared=True,
+        ),
         class_counts=counts,
         class_embedding=class_embedding,
         seed=seed,

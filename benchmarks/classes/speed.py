@@ -171,22 +171,38 @@ def make_heads(number, args, seed):
     # Fewer in trials.
     head, many = (min(size, number // 6) for size in (250, 750))
     heads = {
-        "tree": kc.CANESoftmax(number, beam_tree(tree)),
+        "tree": kc.CANESoftmax(number, sampling=kc.Sampling(beam_tree(tree))),
         "narrow": kc.CANESoftmax(
-            number, beam_tree(tree, beam_width=3), share_noises=20
+            number,
+            sampling=kc.Sampling(
+                beam_tree(tree, beam_width=3), shared="neighbors", groups=20
+            ),
         ),
         "frequent": kc.CANESoftmax(
-            number, frequent, 10, 30, share_noises=20, class_counts=counts
+            number,
+            sampling=kc.Sampling(
+                frequent,
+                num_candidates=10,
+                num_noises=30,
+                shared="neighbors",
+                groups=20,
+            ),
+            class_counts=counts,
         ),
         "many": kc.CANESoftmax(
             number,
-            kc.classes.FrequentClasses(counts),
-            head,
-            many,
-            share_noises=True,
+            sampling=kc.Sampling(
+                kc.classes.FrequentClasses(counts),
+                num_candidates=head,
+                num_noises=many,
+                shared=True,
+            ),
             class_counts=counts,
         ),
-        "subsets": kc.CANESoftmax(number, subsets, 40, 1),
+        "subsets": kc.CANESoftmax(
+            number,
+            sampling=kc.Sampling(subsets, num_candidates=40, num_noises=1),
+        ),
     }
     if number <= args.most_scores:
         heads["dense"] = keras.layers.Dense(number)

@@ -184,10 +184,12 @@ def make_head(row, task, seed, branching):
             selector = kc.classes.FrequentClasses(counts)
     return kc.CANESoftmax(
         task.num_classes,
-        selector,
-        num_candidates=max(1, row.candidates),
-        num_noises=row.noises if row.candidates else max(1, row.noises - 1),
-        share_noises=row.noises >= 100,
+        sampling=kc.Sampling(
+            selector,
+            num_candidates=max(1, row.candidates),
+            num_noises=row.noises if row.candidates else max(1, row.noises - 1),
+            shared=row.noises >= 100,
+        ),
         class_counts=counts,
         seed=seed,
     )

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.classes.selector import Selector
-from keras_compembed.classes.selector import best_in_parts
-from keras_compembed.classes.selector import best_of
+from keras_compembed.classes.class_scores import best_in_parts
+from keras_compembed.classes.class_scores import best_of
+from keras_compembed.classes.selectors import Selector
 from keras_compembed.classes.tree_arrays import own_products
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
@@ -42,8 +42,8 @@ class ApproximateNearest(Selector):
 
     Example:
 
-    >>> selector = kc.classes.ApproximateNearest()
-    >>> head = kc.CANESoftmax(num_classes=100_000, selector=selector)
+    >>> sampling = kc.Sampling(kc.classes.ApproximateNearest())
+    >>> head = kc.CANESoftmax(100_000, sampling=sampling)
 
     Args:
         num_lists: Optional integer. Defaults to `None`:

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 
-from keras_compembed.classes.tree_children import balanced_parts
 from keras_compembed.utils.one_thread import one_thread
 
 # Numbers held at a time, in each of a few arrays.
@@ -19,6 +18,20 @@ _HOT = 0.3
 _COLD = 0.02
 # Of dealing points out, before what is left goes where there is room.
 _ROUNDS = 32
+
+
+def balanced_parts(num_classes, branching):
+    """Into how many parts to split at each level, from the top down."""
+    depth, most = 1, branching
+    while most < num_classes:
+        depth, most = depth + 1, most * branching
+    parts = []
+    size = num_classes
+    while size > branching:
+        most //= branching
+        parts.append(-(-size // most))
+        size = -(-size // parts[-1])
+    return parts
 
 
 def cluster_levels(vectors, branching, seed, verbose):

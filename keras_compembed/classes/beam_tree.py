@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.classes.class_scores import best_of
 from keras_compembed.classes.class_tree import ClassTree
 from keras_compembed.classes.class_tree import differences_of_biases
 from keras_compembed.classes.class_tree import differences_of_means
-from keras_compembed.classes.selector import Selector
-from keras_compembed.classes.selector import best_of
+from keras_compembed.classes.selectors import Selector
 from keras_compembed.classes.tree_arrays import TreeArrays
 from keras_compembed.classes.tree_arrays import beam_search
 from keras_compembed.classes.tree_arrays import find_frontier
@@ -38,7 +38,7 @@ class BeamTree(Selector):
     Example:
 
     >>> tree = kc.classes.ClassTree.random(10_000, branching=10, seed=0)
-    >>> head = kc.CANESoftmax(10_000, selector=BeamTree(tree))
+    >>> head = kc.CANESoftmax(10_000, sampling=kc.Sampling(BeamTree(tree)))
 
     Args:
         tree: `ClassTree`.
@@ -182,7 +182,7 @@ class BeamTree(Selector):
         parts = []
         if number:
             # The inner nodes of a frontier are all of their depth.
-            parts.append(scores._of_nodes(self._frontier_depth))
+            parts.append(scores.of_nodes(self._frontier_depth))
         if number < len(self._start):
             classes = entries[number:] - self.tree.num_nodes
             vectors = scores.class_vectors(classes)
@@ -246,7 +246,7 @@ def _read(scores, num_nodes, entries, kind):
 
     vectors = pick(
         functools.partial(gather_rows, scores.nodes),
-        scores._own_vectors,
+        scores.own_vectors,
         of_class[:, None],
     )
     vectors = tf.reshape(vectors, (-1, entries.shape[1], scores.width))

@@ -6,8 +6,8 @@ import weakref
 import keras
 import tensorflow as tf
 
-from keras_compembed.classes.candidates_vs_noises import Draw
 from keras_compembed.classes.noise import random_bits
+from keras_compembed.classes.sampling import Draw
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_of

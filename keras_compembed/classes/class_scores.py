@@ -4,10 +4,6 @@ import functools
 
 import tensorflow as tf
 
-from keras_compembed.classes.selector import CandidateGroups
-from keras_compembed.classes.selector import GroupBlocks
-from keras_compembed.classes.selector import best_in_parts
-from keras_compembed.classes.selector import ids_of
 from keras_compembed.classes.tree_arrays import read_above
 from keras_compembed.classes.tree_arrays import sum_above
 from keras_compembed.classes.tree_arrays import sum_down_to
@@ -57,7 +53,7 @@ class ClassScores:
 
     def class_vectors(self, ids):
         """Vectors of classes, summed over paths, without gradients."""
-        vectors = self._own_vectors(ids)
+        vectors = self.own_vectors(ids)
         if self.nodes is not None:
             vectors += self._sum_above(self.nodes, ids)
         return vectors
@@ -71,14 +67,14 @@ class ClassScores:
             biases += self._sum_above(self.node_bias, ids)
         return biases
 
-    def _of_nodes(self, depth):
+    def of_nodes(self, depth):
         """Vectors and biases of all inner nodes of a depth, from 1."""
         vectors = sum_down_to(self.tree, self.nodes, depth)
         if self.node_bias is None:
             return vectors, tf.zeros(self.tree.level_sizes[depth - 1])
         return vectors, sum_down_to(self.tree, self.node_bias, depth)
 
-    def _own_vectors(self, ids):
+    def own_vectors(self, ids):
         """The parts of vectors that classes have for themselves."""
         if self._embeds:
             with without_gradients():
@@ -244,56 +240,40 @@ class ClassScores:
             scores += tf.matmul(features, vectors, transpose_b=True)
         return scores + biases
 
-    def score(self, features, *groups, block=None, offsets=None):
-        """Scores of some classes, with gradients for these alone."""
-        if offsets is None:
-            offsets = [tf.zeros(tf.shape(ids_of(group))) for group in groups]
-        # One look-up for all of a kind: each has a scatter in its gradient.
-        of_rows = [group for group in groups if _rank(group) == 2]
-        others = [group for group in groups if _rank(group) != 2]
-        blocks = {}
-        ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
-        for place, group in enumerate(others, 1):
-            part = ids_of(group)
-            if isinstance(group, CandidateGroups):
-                blocks[place] = GroupBlocks(group.groups, part.shape[0])
-                # Vectors of other groups need not be read.
-                part = tf.where(blocks[place].occurs[:, None], part, -1)
-            ids.append(tf.reshape(part, (-1,)))
-        vectors, biases, places = self._read(
-            computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
-        )
-        biases = tf.gather(biases, places) + _in_order(groups, offsets)
-        sizes = [tf.size(part) for part in ids]
+    def own(self, features, *lists, offsets=None):
+        """Scores of lists `(rows, number)`, each of one example's own."""
+        return self.shared(features, lists, (), offsets)
+
+    def shared(self, features, own, lists, offsets=None, neighbors=None):
+        """Scores of lists that examples share, after those of own ones.
+
+        A list is `(number,)` for the batch, or `(groups, number)` for groups:
+        of so many `neighbors`, or that examples are dealt to in turn. Only
+        the classes in the lists have gradients.
+        """
+        # One look-up for all: each has a scatter in its gradient.
+        ids = _one_row(own, lists)
+        vectors, biases, places = self._read(computed_once(tf.maximum(ids, 0)))
+        biases = tf.gather(biases, places)
+        if offsets is not None:
+            biases += _one_row(offsets[: len(own)], offsets[len(own) :])
+        widths = [each.shape[1] for each in own]
+        sizes = [sum(map(tf.size, own)), *map(tf.size, lists)]
         places, biases = tf.split(places, sizes), tf.split(biases, sizes)
-        numbers = [group.shape[1] for group in of_rows]
-        own = tf.gather(vectors, places[0])
-        own = tf.linalg.matvec(
-            tf.reshape(own, (-1, sum(numbers), self.width)), features
+        scores = tf.gather(vectors, places[0])
+        scores = tf.linalg.matvec(
+            tf.reshape(scores, (-1, sum(widths), self.width)), features
         )
-        own += tf.reshape(biases[0], (-1, sum(numbers)))
-        own = iter(tf.split(own, numbers, 1))
-        common = []
-        for place, group in enumerate(others, 1):
-            shape = ids_of(group).shape
-            if place in blocks:
-                rows = tf.reshape(places[place], shape)
-                matrices = tf.gather(rows, blocks[place].of_blocks)
-                matrices = tf.gather(vectors, matrices)
-                scores = blocks[place].products(features, matrices)
-                own_biases = tf.reshape(biases[place], shape)
-                scores += tf.gather(own_biases, group.groups)
-            else:
-                scores = _score_shared(
-                    features,
-                    tf.gather(vectors, places[place]),
-                    biases[place],
-                    shape,
-                    block,
-                )
-            common.append(scores)
-        common = iter(common)
-        return [next(own if _rank(group) == 2 else common) for group in groups]
+        scores += tf.reshape(biases[0], (-1, sum(widths)))
+        found = tf.split(scores, widths, 1)
+        for each, place, bias in zip(
+            lists, places[1:], biases[1:], strict=True
+        ):
+            rows = tf.gather(vectors, place)
+            found.append(
+                _score_shared(features, rows, bias, each.shape, neighbors)
+            )
+        return found
 
     def _read(self, ids):
         """Vectors and biases, and where those of each of ids are."""
@@ -334,38 +314,33 @@ def _sum_dense(table, ancestors):
     return sum_above(lambda ids: tf.gather(values, ids), ancestors)
 
 
-def _rank(group):
-    return None if isinstance(group, CandidateGroups) else group.shape.rank
-
-
-def _in_order(groups, offsets):
-    """Offsets in a row: those of groups of rows, row by row, then others."""
-    pairs = list(zip(groups, offsets, strict=True))
-    of_rows = [offset for group, offset in pairs if _rank(group) == 2]
-    others = [offset for group, offset in pairs if _rank(group) != 2]
-    parts = [tf.concat(of_rows, axis=1), *others]
+def _one_row(own, lists):
+    """Ids or offsets of own lists, row by row, then those of others."""
+    parts = [tf.concat(own, axis=1), *lists]
     return tf.concat([tf.reshape(part, (-1,)) for part in parts], axis=0)
 
 
-def _score_shared(features, vectors, biases, shape, block):
-    """Scores of classes that all rows, or some of them, share."""
+def _score_shared(features, vectors, biases, shape, neighbors):
+    """Scores of classes that all rows, or groups of them, share."""
     if shape.rank == 1:
         return tf.matmul(features, vectors, transpose_b=True) + biases
-    parts, number = shape[1:]
+    number = shape[1]
     rows, width = tf.shape(features)[0], features.shape[1]
     vectors = tf.reshape(vectors, (-1, number, width))
-    # Of a batch without rows, blocks have none either.
-    blocks = tf.shape(vectors)[0]
-    size = block if parts == 1 else (rows + parts - 1) // parts
-    features = tf.pad(features, [[0, blocks * size - rows], [0, 0]])
-    if parts == 1:
-        features = tf.reshape(features, (blocks, size, width))
-    else:
-        features = tf.reshape(features, (size, blocks, width))
+    # Of a batch without rows, blocks of neighbors have none either.
+    groups = tf.shape(vectors)[0]
+    size = neighbors
+    if neighbors is None:
+        size = (rows + shape[0] - 1) // shape[0]
+    features = tf.pad(features, [[0, groups * size - rows], [0, 0]])
+    if neighbors is None:
+        features = tf.reshape(features, (size, groups, width))
         features = tf.transpose(features, (1, 0, 2))
+    else:
+        features = tf.reshape(features, (groups, size, width))
     scores = tf.matmul(features, vectors, transpose_b=True)
     scores += tf.reshape(biases, (-1, 1, number))
-    if parts > 1:
+    if neighbors is None:
         scores = tf.transpose(scores, (1, 0, 2))
     return tf.reshape(scores, (-1, number))[:rows]
 
@@ -377,3 +352,25 @@ def _count_above(ids, scores, labels, own):
         tf.equal(scores, own[:, None]) & (ids < labels[:, None])
     )
     return tf.reduce_sum(tf.cast(above & other, "int32"), axis=1)
+
+
+def best_of(ids, scores, k):
+    """What a search returns, from all classes that were looked at."""
+    missing = max(0, k - ids.shape[1])
+    if missing:
+        sides = [[0, 0], [0, missing]]
+        ids = tf.pad(ids, sides, constant_values=-1)
+        scores = tf.pad(scores, sides, constant_values=float("-inf"))
+    total = log_sum_exp(scores)
+    scores, places = tf.math.top_k(scores, k)
+    ids = tf.gather(ids, places, batch_dims=1)
+    return tf.where(scores > float("-inf"), ids, -1), scores, total
+
+
+def best_in_parts(compute, inputs, k, size):
+    """What a search returns, computed for some rows at a time."""
+    rows, known = tf.shape(inputs[0])[0], inputs[0].shape[0]
+    results = tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))
+    results = in_parts(compute, inputs, results, size)
+    shapes = (known, k), (known, k), (known,)
+    return tuple(map(tf.ensure_shape, results, shapes))

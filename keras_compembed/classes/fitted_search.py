@@ -34,7 +34,8 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
     Example:
 
     >>> tree = kc.classes.ClassTree.random(1000)
-    >>> head = kc.CANESoftmax(1000, kc.classes.BeamTree(tree), 2, 2)
+    >>> sampling = kc.Sampling(kc.classes.BeamTree(tree), 2, num_noises=2)
+    >>> head = kc.CANESoftmax(1000, sampling=sampling)
     >>> features = np.random.normal(size=(200, 8)).astype("float32")
     >>> recalls = calibrate_beam(head, features, verbose=0)
     >>> recalls[head.selector.beam_width] >= 0.99
@@ -133,8 +134,7 @@ def fit_search(
     Example:
 
     >>> inputs = keras.Input((8,))
-    >>> selector = kc.classes.FrequentClasses(np.arange(1000, 0, -1))
-    >>> head = kc.CANESoftmax(1000, selector)
+    >>> head = kc.CANESoftmax(1000)
     >>> model = keras.Model(inputs, head(inputs))
     >>> features = np.random.normal(size=(200, 8)).astype("float32")
     >>> searched = kc.classes.fit_search(head, features, verbose=0)
@@ -194,15 +194,13 @@ def _with_lists(head, features, num_lists):
     # Even lists have no room to spare, of which a file would score all.
     selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
     shortest = head.num_classes // num_lists
-    made = type(head).from_config(
-        {
-            **head.get_config(),
-            "selector": keras.saving.serialize_keras_object(selector),
-            "num_candidates": min(head.num_candidates, shortest),
-            "class_embedding": None,
-            "kernel_initializer": "zeros",
-        }
+    config = head.get_config()
+    config["sampling"]["config"].update(
+        selector=keras.saving.serialize_keras_object(selector),
+        num_candidates=min(head.sampling.num_candidates, shortest),
     )
+    config.update(class_embedding=None, kernel_initializer="zeros")
+    made = type(head).from_config(config)
     made.build((None, features.shape[1]))
     vectors, biases = _classes_of(head, features.shape[1])
     made.kernel.assign(vectors)

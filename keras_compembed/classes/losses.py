@@ -4,25 +4,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.classes.candidates_vs_noises import Draw
 from keras_compembed.classes.class_head import read_examples
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.noise import random_bits
+from keras_compembed.classes.sampling import Draw
 from keras_compembed.optimizers.device_rows import first_places
 from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.saving import PackedConfig
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_label
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
 
-class ClassLoss(keras.losses.Loss):
+class ClassLoss(PackedConfig, keras.losses.Loss):
     """Base of losses that find their layer by the output they are given."""
 
     # What layers know these losses by.
     reads_class_output = True
-    # Attributes that are arguments of the constructor.
     _settings = "evaluation", "ignore_class"
 
     def __init__(
@@ -76,10 +76,6 @@ class ClassLoss(keras.losses.Loss):
         if mask is not None:
             losses._keras_mask = mask
         return losses
-
-    def get_config(self):
-        settings = {name: getattr(self, name) for name in self._settings}
-        return {**super().get_config(), **settings}
 
 
 def _both(mask, other):
@@ -216,9 +212,12 @@ class SampledLoss(ClassLoss):
                 f"{head.num_classes} classes.",
                 num_sampled=None,
             )
-            number = head.num_candidates + head.estimation.num_noises
+            sampling = head.sampling
+            number = sampling.num_candidates + sampling.num_noises
         sampled = head.noise.sample(random_bits(examples.seed(), number))
-        scores = head.scores.score(examples.features, labels[:, None], sampled)
+        scores = head.scores.shared(
+            examples.features, [labels[:, None]], [sampled]
+        )
         # Where batches differ in size, it is not known.
         scores[1] = tf.ensure_shape(scores[1], (None, number))
         log_q = [head.noise.log_prob(ids) for ids in (labels[:, None], sampled)]
@@ -266,7 +265,7 @@ class SampledSoftmaxLoss(SampledLoss):
     Example:
 
     >>> counts = 1000 / np.arange(1, 1001)
-    >>> layer = kc.CANESoftmax(1000, noise=kc.classes.UnigramNoise(counts))
+    >>> layer = kc.CANESoftmax(1000, counts)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> loss = kc.SampledSoftmaxLoss(num_sampled=40)
     >>> model.compile("adam", loss=loss)
@@ -302,8 +301,7 @@ class NCELoss(SampledLoss):
     Example:
 
     >>> counts = 1000 / np.arange(1, 1001)
-    >>> noise = kc.classes.UnigramNoise(counts)
-    >>> layer = kc.CANESoftmax(1000, noise=noise, class_counts=counts)
+    >>> layer = kc.CANESoftmax(1000, counts)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.NCELoss(num_sampled=40))
 
@@ -353,7 +351,7 @@ class InBatchSoftmaxLoss(ClassLoss):
     Example:
 
     >>> counts = 1000 / np.arange(1, 1001)
-    >>> layer = kc.CANESoftmax(1000, class_counts=counts)
+    >>> layer = kc.CANESoftmax(1000, counts)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.InBatchSoftmaxLoss())
 
@@ -384,7 +382,9 @@ class InBatchSoftmaxLoss(ClassLoss):
         steps = tf.range(tf.size(others))
         again = tf.not_equal(first_places(others, head.num_classes), steps)
         none = (others < 0) | again
-        scores = head.scores.score(examples.features, labels[:, None], others)
+        scores = head.scores.shared(
+            examples.features, [labels[:, None]], [others]
+        )
         shares = head.class_counts / head.class_counts.sum()
         log_q = tf.constant(np.log(shares), "float32")
         counted = tf.reduce_sum(tf.cast(others >= 0, "float32"))

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.classes.class_head import read_examples
 from keras_compembed.classes.class_head import unflat
-from keras_compembed.utils.saving import pack_array
-from keras_compembed.utils.saving import unpack_array
+from keras_compembed.utils.saving import PackedConfig
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_label
 from keras_compembed.utils.validation import check_one_a_class
@@ -18,12 +17,11 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_scores
 
 
-class ClassMetric(keras.metrics.Mean):
+class ClassMetric(PackedConfig, keras.metrics.Mean):
     """Base of means over examples of a layer such as `CANESoftmax`."""
 
     # By which Keras's callbacks know what is better.
     _direction = "up"
-    # Attributes that are arguments of the constructor.
     _settings = ("ignore_class",)
     default_name = None
 
@@ -64,10 +62,6 @@ class ClassMetric(keras.metrics.Mean):
                 # Keras heeds masks only where there are weights.
                 sample_weight = tf.ones_like(values)
         super().update_state(values, sample_weight=sample_weight)
-
-    def get_config(self):
-        settings = {name: getattr(self, name) for name in self._settings}
-        return {**super().get_config(), **settings}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -333,6 +327,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     prefix = "propensity_scored_precision"
     _settings = *RankingMetric._settings, "num_examples", "a", "b"
+    _arrays = ("class_counts",)
 
     def __init__(
         self,
@@ -377,12 +372,3 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         labels = examples.label_lists()
         weights = tf.gather(self._weights, tf.maximum(labels, 0))
         return tf.where(labels >= 0, weights, 0.0)
-
-    def get_config(self):
-        counts = pack_array(self.class_counts)
-        return {**super().get_config(), "class_counts": counts}
-
-    @classmethod
-    def from_config(cls, config):
-        counts = unpack_array(config["class_counts"])
-        return cls(**{**config, "class_counts": counts})

@@ -13,19 +13,19 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.utils.saving import pack_array
-from keras_compembed.utils.saving import unpack_array
+from keras_compembed.utils.saving import PackedConfig
 from keras_compembed.utils.validation import check_one_a_class
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import check_unattached
 from keras_compembed.utils.validation import require
 
 # What integer weights add up to, but for rounding.
 TOTAL_WEIGHT = 1 << 38
 
 
-class Noise(keras.layers.Layer):
+class Noise(PackedConfig, keras.layers.Layer):
     """Base of the distributions that noise classes are sampled from."""
 
     def __init__(self, **kwargs):
@@ -34,13 +34,7 @@ class Noise(keras.layers.Layer):
 
     def attach(self, num_classes):
         """Tells the number of classes, before `build`."""
-        num_classes = check_positive_int("num_classes", num_classes)
-        require(
-            self.num_classes in (None, num_classes),
-            "A noise must belong to one layer. Its own has "
-            f"{self.num_classes} classes.",
-            num_classes=num_classes,
-        )
+        check_unattached(self)
         self.num_classes = num_classes
 
     def weight_below(self, ids):
@@ -153,8 +147,8 @@ def random_order(seed, first):
 class TableNoise(Noise):
     """Base of noises with a weight of its own for each class."""
 
-    # Attributes that are further arguments of the constructor.
     _settings = ("power",)
+    _arrays = ("counts",)
 
     def __init__(self, counts=None, **kwargs):
         super().__init__(**kwargs)
@@ -177,15 +171,6 @@ class TableNoise(Noise):
     def first_table(self):
         """What the table is before training."""
         raise NotImplementedError
-
-    def get_config(self):
-        settings = {name: getattr(self, name) for name in self._settings}
-        counts = pack_array(self.counts)
-        return {**super().get_config(), **settings, "counts": counts}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "counts": unpack_array(config["counts"])})
 
     def weight_below(self, ids):
         weights = gather_rows(self.table, tf.reshape(ids, (-1,)))
@@ -214,7 +199,7 @@ class UnigramNoise(TableNoise):
 
     >>> labels = np.random.default_rng(0).integers(1000, size=5000)
     >>> noise = UnigramNoise(counts=np.bincount(labels, minlength=1000))
-    >>> layer = kc.CANESoftmax(num_classes=1000, noise=noise)
+    >>> layer = kc.CANESoftmax(1000, sampling=kc.Sampling(noise=noise))
 
     Args:
         counts: Array `(num_classes,)` of numbers of at least 0, not all 0: how
@@ -267,7 +252,7 @@ class LearnedNoise(TableNoise):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(num_classes=1000, noise="learned")
+    >>> layer = kc.CANESoftmax(1000, sampling=kc.Sampling(noise="learned"))
 
     Args:
         power: Number from 0 to 1, which counts of misses are raised to.
@@ -369,17 +354,4 @@ class LearnedNoise(TableNoise):
         return tf.concat([tf.zeros((1,), "int64"), table], axis=0)
 
 
-def get_noise(identifier):
-    noise = identifier
-    if isinstance(noise, str) and noise in _NOISES:
-        noise = _NOISES[noise]()
-    require(
-        isinstance(noise, Noise),
-        '`noise` must be "uniform", "learned", or an instance such as '
-        "`keras_compembed.classes.UnigramNoise(counts)`.",
-        noise=identifier,
-    )
-    return noise
-
-
-_NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}
+NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from keras_compembed.classes.count_selectors import AllClasses
-from keras_compembed.classes.count_selectors import FrequentClasses
 from keras_compembed.classes.noise import UniformNoise
 from keras_compembed.classes.noise import UnigramNoise
+from keras_compembed.classes.selectors import AllClasses
+from keras_compembed.classes.selectors import FrequentClasses
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchange_layers import own_class
@@ -103,10 +103,11 @@ def _grown_head(head, class_embedding):
     cls = own_class(head)
     config = cls.get_config(head)
     number = class_embedding.input_dim
+    sampling = config["sampling"]["config"]
     for part, name in (
         (config, "class_counts"),
-        (config["selector"]["config"], "counts"),
-        (config["noise"]["config"], "counts"),
+        (sampling["selector"]["config"], "counts"),
+        (sampling["noise"]["config"], "counts"),
     ):
         counts = unpack_array(part.get(name))
         if counts is not None:

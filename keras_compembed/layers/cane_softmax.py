@@ -5,20 +5,14 @@ import warnings
 import keras
 import tensorflow as tf
 
-from keras_compembed.classes.candidates_vs_noises import LABELS
-from keras_compembed.classes.candidates_vs_noises import CandidatesVsNoises
-from keras_compembed.classes.candidates_vs_noises import choose
-from keras_compembed.classes.candidates_vs_noises import is_of_batch
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import flat_features
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.class_tree import differences_of_means
 from keras_compembed.classes.class_tree import log_shares
-from keras_compembed.classes.count_selectors import AllClasses
-from keras_compembed.classes.noise import UnigramNoise
-from keras_compembed.classes.noise import get_noise
-from keras_compembed.classes.selector import Selector
+from keras_compembed.classes.sampling import Sampling
+from keras_compembed.classes.selectors import AllClasses
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.utils.saving import load_seed
@@ -34,8 +28,6 @@ from keras_compembed.utils.validation import require
 # What class vectors start from that are to be set: training that fails ends in
 # NaN, not in a whole row of this.
 _NO_START = float("-inf")
-# Candidates, and noises, where a selector comes without numbers.
-_FEW = 10
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -51,26 +43,21 @@ class CANESoftmax(ClassHead):
     tensor to be returned. Losses (`keras_compembed.CANELoss`) and metrics
     (`ClassAccuracy`, `Coverage`, `Perplexity`) find the layer by a mark on the
     tensor, which a wrapper such as `TimeDistributed`, or a cast, loses. `fit`
-    and `evaluate` refuse those of Keras, such as `"accuracy"`, which would
-    take features for scores, but for losses such as `"mse"` of a subclassed
-    model. `top_k`, `keras_compembed.top_k_model` and files of `export_litert`
-    give predictions; `predict` returns features, and warns of it once.
+    and `evaluate` refuse those of Keras, such as `"accuracy"`, but for losses
+    such as `"mse"` of a subclassed model. `top_k`,
+    `keras_compembed.top_k_model` and files of `export_litert` give
+    predictions; `predict` returns features, and warns of it once.
 
-    **Choice of candidates.** What all examples of a batch share is scored by
-    one matrix product: a thousand classes take no longer than a few looked up
-    for each example. Where features tell classes apart,
-    `keras_compembed.classes.BeamTree` finds better ones, by a tree of
-    classes that makes prediction fast, too; the vector of a class is then the
-    sum of those on its path, and `kernel` holds only its last part.
-
-    **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
+    Where features tell classes apart, `keras_compembed.classes.BeamTree` finds
+    better candidates, and makes prediction fast, too: the vector of a class is
+    then the sum of those on its path in a tree, and `kernel` holds only its
+    last part. Gradients are those of the rows drawn. `SGD` and `Adagrad`
     update these alone; pass others through
     `keras_compembed.optimizers.SparseRowOptimizer`.
 
-    **Copies.** Configs hold what the layer, its selector and its noise are
-    made from, so that `keras.models.clone_model` makes a layer that trains
-    alike. A selector and a noise belong to one layer. `.keras` files keep a
-    `class_embedding` tied to the input; copies of `clone_model` are untied.
+    A selector and a noise belong to one layer. Configs hold what they are made
+    from: copies of `keras.models.clone_model` train alike. `.keras` files keep
+    a `class_embedding` tied to the input; copies of `clone_model` are untied.
 
     Example:
 
@@ -79,7 +66,8 @@ class CANESoftmax(ClassHead):
     >>> tree = kc.classes.ClassTree.from_labels(
     ...     x, y, num_classes=1000, verbose=0
     ... )
-    >>> head = CANESoftmax(1000, kc.classes.BeamTree(tree))
+    >>> sampling = kc.Sampling(kc.classes.BeamTree(tree))
+    >>> head = CANESoftmax(1000, sampling=sampling)
     >>> model = keras.Sequential([keras.Input((16,)), head])
     >>> model.compile("sgd", loss=kc.CANELoss(), metrics=[kc.ClassAccuracy()])
     >>> _ = model.fit(x, y, verbose=0)
@@ -89,52 +77,12 @@ class CANESoftmax(ClassHead):
 
     Args:
         num_classes: Integer, at least 2.
-        selector: `"auto"` or a `keras_compembed.classes.Selector`. `"auto"`
-            trains the softmax over all classes up to 2,000 of them; of more,
-            a step scores about 1,000 that the batch shares: frequent ones as
-            candidates (`FrequentClasses`), as many as their counts make worth
-            it, and noises. Where few classes are most labels, each example
-            scores fewer of them, see `noise_groups`. Given one of the two
-            numbers, it has as many of the other as make 1,000, or as it would
-            choose if that is more. `summary` says what was chosen. Defaults
-            to `"auto"`.
-        num_candidates: Optional integer. Candidates of each example. Defaults
-            to `None`: 10, or what `"auto"` chooses.
-        num_noises: Optional integer. Noises of each example, or of the batch
-            if they are shared. Together with `num_candidates` less than
-            `num_classes`; otherwise the layer warns, and trains the softmax
-            over all classes. Defaults to `None`: 10, or what `"auto"`
-            chooses.
-        noise: Optional: `"uniform"`, `"learned"`, or a
-            `keras_compembed.classes` object such as `UnigramNoise(counts)`. The
-            nearer noises are to what candidates miss, the better. Defaults to
-            `None`: `UnigramNoise(class_counts, 0.75)`, or of the power 1 if
-            labels are noises, or `"uniform"` without `class_counts`.
-        share_noises: Optional boolean, integer, or `"labels"`. Whether all
-            examples of a batch have the same noises: many more are as fast,
-            but what few get wrong, they get wrong for all examples alike.
-            With an integer, so many examples next to each other in the batch
-            of a device (in a sequence, in time first) share noises: some 20
-            to 60 are as fast, and nearly as good as noises of their own. With
-            `"labels"`, the labels of other examples are the first noises of
-            the batch, but not of those without weight, nor lists; the rest of
-            `num_noises` is drawn. Batches must be shuffled, and
-            `class_counts` be those of the training data. Defaults to `None`:
-            `"labels"` where `"auto"` chooses at least 100 noises by
-            `class_counts`, `True` where it chooses them without, else
-            `False`.
-        noise_groups: Optional integer. Groups that the examples of a batch
-            are dealt to in turn, if they share noises by `True` or
-            `"labels"`: each has `num_noises` of its own. Defaults to `None`:
-            1, or what `"auto"` chooses.
-        estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
-            example are in one sum; `"separate"` is Algorithm 1 of the paper,
-            the mean of a loss for each noise, and of the label alone if it is
-            not a candidate. Joint ones have less variance. Defaults to
-            `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
             occurs, for noises, for what `"auto"` chooses, and for biases,
             which start at its logarithms. Counts of 0 are taken for 0.5.
+        sampling: `"auto"` or a `keras_compembed.Sampling`: which classes a step
+            of training scores. `"auto"` is `Sampling()`, by `class_counts`.
+            Defaults to `"auto"`.
         class_embedding: Optional layer with a row for each class, whose
             vectors are used in place of `kernel`: a `keras.layers.Embedding`
             (also a `ReversibleEmbedding` with `tie_weights`), an
@@ -175,24 +123,15 @@ class CANESoftmax(ClassHead):
     def __init__(
         self,
         num_classes,
-        selector="auto",
-        num_candidates=None,
-        num_noises=None,
-        noise=None,
-        share_noises=None,
-        estimate="joint",
         class_counts=None,
+        sampling="auto",
         class_embedding=None,
         use_bias=True,
         kernel_initializer=None,
         seed=None,
-        noise_groups=None,
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
-        check_positive_int("num_candidates", num_candidates, optional=True)
-        check_positive_int("num_noises", num_noises, optional=True)
-        check_positive_int("noise_groups", noise_groups, optional=True)
         self.use_bias = check_boolean("use_bias", use_bias)
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
@@ -204,51 +143,34 @@ class CANESoftmax(ClassHead):
             kernel_initializer=kernel_initializer,
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        if isinstance(selector, str) and selector == "auto":
-            if share_noises is not None and not is_of_batch(share_noises):
-                noise_groups = noise_groups or 1
-            numbers = num_candidates, num_noises, noise_groups
-            choice = choose(num_classes, self.class_counts, *numbers)
-            selector = choice.selector
-            num_candidates = choice.num_candidates
-            # Where all classes are candidates, noises are not drawn.
-            least = 2 if num_noises is None and share_noises == LABELS else 1
-            num_noises = max(least, choice.num_noises)
-            if share_noises is None:
-                share_noises = choice.share_noises
-                drawn = noise is not None or estimate != "joint"
-                if share_noises and not drawn and class_counts is not None:
-                    share_noises = LABELS
-            noise_groups = choice.noise_groups
+        if isinstance(sampling, str) and sampling == "auto":
+            sampling = Sampling()
         require(
-            isinstance(selector, Selector),
-            '`selector` must be "auto" or a '
-            "`keras_compembed.classes.Selector`.",
-            selector=selector,
+            isinstance(sampling, Sampling),
+            '`sampling` must be "auto" or a `keras_compembed.Sampling`.',
+            sampling=sampling,
         )
-        self.selector = selector
-        of_all = isinstance(selector, AllClasses)
-        if of_all:
-            num_candidates = num_classes
-        self.num_candidates = num_candidates or _FEW
-        num_noises = num_noises or _FEW
-        share_noises = share_noises is not None and share_noises
-        self.noise = self._get_noise(noise, share_noises == LABELS)
-        settings = num_noises, share_noises, estimate, noise_groups or 1
-        self.estimation = CandidatesVsNoises(selector, self.noise, *settings)
+        sampling = sampling.resolve(num_classes, self.class_counts)
+        self.sampling = sampling
+        # Layers, whose weights are saved with this one's.
+        self.selector = sampling.selector
+        self.noise = sampling.noise
         self.scores = None
         self._lost_means = False
-        self.samples = self.num_candidates + num_noises < num_classes
-        if not self.samples and not of_all:
+        scored = sampling.num_candidates + sampling.num_noises
+        self.samples = scored < num_classes
+        if not self.samples and not isinstance(self.selector, AllClasses):
             warnings.warn(
                 "`num_candidates` + `num_noises` must be less than "
                 "`num_classes` for a cost below that of all classes: the "
                 f"layer {self.name!r} trains a full softmax. Received: "
-                f"num_candidates={self.num_candidates}, "
-                f"num_noises={num_noises}, num_classes={num_classes}.",
+                f"num_candidates={sampling.num_candidates}, num_noises="
+                f"{sampling.num_noises}, num_classes={num_classes}.",
                 stacklevel=2,
             )
-        self.selector.attach(num_classes, min(self.num_candidates, num_classes))
+        self.selector.attach(
+            num_classes, min(sampling.num_candidates, num_classes)
+        )
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -267,13 +189,6 @@ class CANESoftmax(ClassHead):
             f"`class_embedding` must be as wide as the features, {width}.",
             output_dim=getattr(embedding, "output_dim", None),
         )
-        for part in (self.selector, self.noise):
-            require(
-                not part.built,
-                "A selector and a noise must belong to one layer. Make one for "
-                "each: `part.from_config(part.get_config())`.",
-                part=part,
-            )
         self.selector.build(input_shape)
         self.noise.build(input_shape)
         tree = self.selector.tree
@@ -315,19 +230,6 @@ class CANESoftmax(ClassHead):
     def call(self, inputs, context=None, training=False):
         _check_embedding(self.class_embedding, self.num_classes)
         return super().call(self._with_start(inputs), context, training)
-
-    def _get_noise(self, noise, as_labels):
-        if noise is not None:
-            return get_noise(noise)
-        require(
-            not as_labels or self.class_counts is not None,
-            "`class_counts` must be given if labels are noises: by them it is "
-            "known how often each is.",
-            class_counts=None,
-        )
-        if self.class_counts is None:
-            return get_noise("uniform")
-        return UnigramNoise(self.class_counts, 1.0 if as_labels else 0.75)
 
     def _start_of_vectors(self, tree, width):
         if self.kernel_initializer is not None:
@@ -376,7 +278,7 @@ class CANESoftmax(ClassHead):
         if examples.lists is not None:
             # Of lists, labels do not come as often as they are counted.
             counted = tf.zeros_like(examples.labels, "bool")
-        return self.estimation.draw(
+        return self.sampling.draw(
             self.scores,
             examples.features,
             examples.labels,
@@ -439,24 +341,13 @@ class CANESoftmax(ClassHead):
             print_fn: Optional function of a line. Defaults to `None`:
                 `print`.
         """
-        say, way = print_fn or print, self.estimation
+        say = print_fn or print
         say(f"{self.name}: {self.num_classes:,} classes")
-        if not self.samples:
+        if self.samples:
+            for line in self.sampling.summary():
+                say(line)
+        else:
             say("candidates: all classes, so that no noises are needed")
-            return
-        selector = type(self.selector).__name__
-        say(f"candidates: {self.num_candidates:,}, by {selector}")
-        whose = f"shared by {way.share_noises} examples at a time"
-        if way.has_labels:
-            whose = "labels of the batch first"
-        elif way.of_batch:
-            whose = "shared by a batch"
-        elif way.share_noises is False:
-            whose = "for each example"
-        number = f"{way.num_noises:,}"
-        if way.noise_groups > 1:
-            number += f" for each of {way.noise_groups} groups"
-        say(f"noises: {number}, {whose}, by {type(self.noise).__name__}")
 
     def save_own_variables(self, store):
         super().save_own_variables(store)
@@ -471,14 +362,8 @@ class CANESoftmax(ClassHead):
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "selector": serialize(self.selector),
-            "num_candidates": self.num_candidates,
-            "num_noises": self.estimation.num_noises,
-            "noise": serialize(self.noise),
-            "share_noises": self.estimation.share_noises,
-            "noise_groups": self.estimation.noise_groups,
-            "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
+            "sampling": serialize(self.sampling),
             "class_embedding": embedding and serialize_part(embedding),
             "use_bias": self.use_bias,
             "kernel_initializer": serialize(self.kernel_initializer),
@@ -488,9 +373,19 @@ class CANESoftmax(ClassHead):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        for name in ("selector", "noise", "class_embedding"):
+        if "sampling" not in config:
+            # A file of an earlier version, which had these as arguments.
+            names = {name: name for name in vars(Sampling())}
+            names |= {"share_noises": "shared", "noise_groups": "groups"}
+            old = {
+                names[key]: config.pop(key) for key in set(names) & set(config)
+            }
+            if type(old.get("shared")) is int:
+                old.update(shared="neighbors", groups=old["shared"])
+            config["sampling"] = Sampling.from_config(old)
+        for name in ("sampling", "class_embedding"):
             part = config.get(name)
-            if part is not None:
+            if isinstance(part, dict):
                 config[name] = keras.saving.deserialize_keras_object(part)
         config["class_counts"] = unpack_array(config.get("class_counts"))
         return cls(**config)

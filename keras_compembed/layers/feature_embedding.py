@@ -45,10 +45,7 @@ class FeatureEmbedding(LookupLayer):
     >>> items = FeatureEmbedding({"price": prices, "kind": kinds}, tower)
     >>> items(np.array([[3, 8], [3, 999]])).shape
     TensorShape([2, 2, 16])
-    >>> head = kc.CANESoftmax(
-    ...     1000, kc.classes.FrequentClasses(np.ones(1000)),
-    ...     class_embedding=items,
-    ... )
+    >>> head = kc.CANESoftmax(1000, class_embedding=items)
 
     Args:
         features: Array `(input_dim, ...)` of finite numbers, a row for each

@@ -81,6 +81,24 @@ def load_seed(store, generator):
     return arrays
 
 
+class PackedConfig:
+    """Configs that hold arguments: `_settings`, and `_arrays` packed."""
+
+    _settings = ()
+    _arrays = ()
+
+    def get_config(self):
+        settings = {name: getattr(self, name) for name in self._settings}
+        for name in self._arrays:
+            settings[name] = pack_array(getattr(self, name))
+        return {**super().get_config(), **settings}
+
+    @classmethod
+    def from_config(cls, config):
+        arrays = {name: unpack_array(config[name]) for name in cls._arrays}
+        return super().from_config({**config, **arrays})
+
+
 class WholeLoad:
     """Checks the shapes in a file before the first weight is set."""
 

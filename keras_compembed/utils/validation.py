@@ -297,6 +297,16 @@ def check_one_a_class(name, values, num_classes):
     )
 
 
+def check_unattached(part):
+    """Raises if a selector or a noise has a layer already."""
+    require(
+        part.num_classes is None,
+        "A selector and a noise must belong to one layer. Make one for each: "
+        "`part.from_config(part.get_config())`.",
+        part=part,
+    )
+
+
 def check_class_counts(class_counts, num_classes):
     """Returns positive counts, one for each class, or None."""
     if class_counts is None:

@@ -26,7 +26,7 @@ def test_layer_scores_as_many_as_are_sampled(name):
     )
     for samples in (40, 4000) if method.samples is None else [method.samples]:
         head = methods.make_head(method, samples, task, seed=0)
-        number = head.num_candidates + head.estimation.num_noises
+        number = head.sampling.num_candidates + head.sampling.num_noises
         is_paper = method.selector == "subsets"
         assert number == (samples + is_paper or 2)
         loss = methods.make_loss(method, samples, task)

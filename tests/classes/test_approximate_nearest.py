@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_heads import score_all_classes as all_scores
+from class_models import cane
 from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.classes import ApproximateNearest
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import FrequentClasses
-from keras_compembed.classes import approximate_nearest
+from keras_compembed.classes import calibrate_beam
 from keras_compembed.classes import fit_search
 from keras_compembed.classes import fitted_search
 from keras_compembed.classes.class_scores import ClassScores
@@ -90,43 +91,6 @@ def best_in_lists(selector, class_scores, features, k, probes):
     return ids, scores, totals
 
 
-@pytest.mark.parametrize("capacity", [5, 6, 40])
-def test_lists_take_those_that_would_lose_most(capacity):
-    rng = np.random.default_rng(capacity)
-    choices = np.array([rng.permutation(8)[:3] for _ in range(40)])
-    # Most ask for the first lists.
-    choices = np.sort(choices, axis=1).astype("int32")
-    costs = np.sort(rng.normal(size=(40, 3)), axis=1).astype("float32")
-    places = approximate_nearest.deal(
-        tf.constant(choices), tf.constant(costs), 8, capacity
-    ).numpy()
-    assert (places >= 0).all() and np.bincount(places).max() <= capacity
-    losses = costs[:, 1] - costs[:, 0]
-    for number in range(8):
-        asked = np.flatnonzero(choices[:, 0] == number)
-        first = asked[np.argsort(-losses[asked])[:capacity]]
-        assert (places[first] == number).all()
-    if capacity == 40:
-        np.testing.assert_array_equal(places, choices[:, 0])
-
-
-@pytest.mark.parametrize("rows", [50, 1_100_000])
-def test_k_means_step(rows):
-    """Of a few points, and of more than are held at a time."""
-    points = np.random.default_rng(0).normal(size=(rows, 1)).astype("float32")
-    centres = points[[3, 17, 30, 30]]
-    centres[3] = 100
-    moved = approximate_nearest.k_means(
-        tf.constant(points), tf.constant(centres), 1
-    ).numpy()
-    own = np.abs(points - centres[:, 0]).argmin(axis=1)
-    for centre in range(3):
-        right = points[own == centre].mean(axis=0, dtype="float64")
-        np.testing.assert_allclose(moved[centre], right, atol=1e-4)
-    # The one without points is now at a point.
-    assert (moved[3] == points).all(axis=1).any()
-
-
 @pytest.mark.parametrize("rows, width", [(50, WIDTH), (5, 21_000)])
 def test_top_k_as_list_by_list(rows, width):
     """Rows are scored a part at a time where there are many numbers."""
@@ -172,7 +136,7 @@ def test_finds_the_best_classes(jit_compile):
 def test_lists_follow_the_vectors():
     vectors, features = clusters()
     selector = ApproximateNearest(30, refresh_every=3)
-    head = kc.CANESoftmax(600, selector, kernel_initializer="zeros")
+    head = cane(600, selector=selector, kernel_initializer="zeros")
     model = keras.Sequential([keras.Input((WIDTH,)), head])
     model.compile(keras.optimizers.SGD(0.0), kc.CANELoss())
     class_scores = head.scores
@@ -254,15 +218,12 @@ CLASSES = 400
 def make_head(selector=None, **kwargs):
     """A layer with vectors in clusters, and features."""
     vectors, features = clusters(CLASSES, 20, 300)
-    if selector is None:
+    if not selector:
         selector = FrequentClasses(np.arange(CLASSES, 0, -1))
-    head = kc.CANESoftmax(CLASSES, selector, seed=0, **kwargs)
-    head.build((None, WIDTH))
-    rng = np.random.default_rng(1)
-    for weight in head.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape))
+    head = cane(CLASSES, WIDTH, selector=selector, **kwargs)
     if head.kernel is not None:
-        head.kernel.assign(vectors + 0.2 * rng.normal(size=vectors.shape))
+        rng = np.random.default_rng(2)
+        head.kernel.assign(vectors + 0.3 * rng.normal(size=vectors.shape))
     return head, features
 
 
@@ -336,7 +297,7 @@ def test_scores_stay_what_they_are(kwargs):
     head, features = make_head(**kwargs())
     searched = fit_search(head, features, 1.0, k=3, verbose=0)
     assert isinstance(searched.selector, ApproximateNearest)
-    assert searched.num_candidates <= 10
+    assert searched.sampling.num_candidates <= 10
     scores = all_scores(head, features)
     np.testing.assert_allclose(
         all_scores(searched, features), scores, atol=1e-4
@@ -347,16 +308,18 @@ def test_scores_stay_what_they_are(kwargs):
     np.testing.assert_allclose(found, best, atol=1e-4)
 
 
-def test_wrong_searches():
-    head, features = make_head()
+@pytest.mark.parametrize("search", [fit_search, calibrate_beam])
+def test_wrong_searches(search):
+    head, features = make_head(search is calibrate_beam and BeamTree(TREE))
     for argument, values in {
         "head": [keras.layers.Dense(3), kc.CANESoftmax(CLASSES)],
+        # Searches and exact scores find nothing alike for these.
         "features": [features[:, :3], features[:0], features * np.nan],
-        "target_recall": [1.5, 0],
-        "k": [0, CLASSES + 1],
-        "num_lists": [CLASSES + 1],
+        "target_recall": [0, -0.1, 1.01, 99, np.nan, "0.9"],
+        "k": [0, CLASSES + 1, 1.0],
+        "num_lists": [CLASSES + 1] if search is fit_search else [],
     }.items():
         for value in values:
             kwargs = {"head": head, "features": features, argument: value}
             with refused(argument):
-                fit_search(**kwargs)
+                search(**kwargs)

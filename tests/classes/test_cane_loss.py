@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from class_models import cane
 from errors import refused
 
 from keras_compembed import CANELoss
@@ -16,10 +17,10 @@ CLASSES, WIDTH = 40, 6
 INVALID = tf.errors.InvalidArgumentError
 
 
-def make_head():
-    return CANESoftmax(
-        CLASSES, FrequentClasses(np.arange(CLASSES)), 5, 5, seed=0
-    )
+def make_head(**kwargs):
+    selector = FrequentClasses(np.arange(CLASSES))
+    kwargs = {"num_candidates": 5, "num_noises": 5, **kwargs}
+    return cane(CLASSES, selector=selector, **kwargs)
 
 
 def make_model(loss=None, **kwargs):
@@ -70,16 +71,10 @@ def test_evaluation_sampled_is_what_training_reports():
 
 def losses_of_twelve(labels, sample_weight=None, sequences=False, **kwargs):
     """Losses of a step in which labels of others are noises."""
-    head = CANESoftmax(
-        CLASSES,
-        FrequentClasses(np.arange(CLASSES)),
-        num_candidates=5,
-        num_noises=25,
-        class_counts=1 + np.arange(CLASSES),
-        share_noises="labels",
-        kernel_initializer=keras.initializers.RandomNormal(seed=0),
-        seed=0,
-    )
+    start = keras.initializers.RandomNormal(seed=0)
+    kwargs_of_head = {"kernel_initializer": start, "num_noises": 25}
+    counts = 1 + np.arange(CLASSES)
+    head = make_head(class_counts=counts, shared="labels", **kwargs_of_head)
     x, _ = data()
     if sequences:
         x, labels = x.reshape(8, 3, WIDTH), labels.reshape(8, 3)
@@ -132,7 +127,7 @@ def test_masked_labels_move_no_rows():
     for masked in (3, 7):
         start = keras.initializers.RandomNormal(seed=1)
         table = keras.layers.Embedding(50, WIDTH, start, mask_zero=True)
-        head = CANESoftmax(5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0)
+        head = cane(5000, selector=FrequentClasses(np.arange(5000)))
         model = keras.Sequential(
             [keras.Input((6,), dtype="int32"), table, head]
         )
@@ -144,25 +139,6 @@ def test_masked_labels_move_no_rows():
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_metrics_count_examples_without_weight():
-    """As those of Keras do, of which `weighted_metrics` do not."""
-    x, _ = data()
-    # All classes are scored, so that all labels are found.
-    head = CANESoftmax(CLASSES)
-    head.build((None, WIDTH))
-    head.kernel.assign(np.random.default_rng(1).normal(size=(CLASSES, WIDTH)))
-    y = head.top_k(x, 1)[0].numpy()[:, 0]
-    model = keras.Sequential([keras.Input((WIDTH,)), head])
-    kwargs = dict(metrics=[ClassAccuracy()], run_eagerly=True)
-    for loss, weight in (
-        (CANELoss(), 1.0 * (np.arange(24) < 2)),
-        (CANELoss(ignore_class=int(y[0])), None),
-    ):
-        model.compile(keras.optimizers.SGD(0.0), loss, **kwargs)
-        _, accuracy = model.train_on_batch(x, y, weight)
-        assert accuracy == 1
 
 
 def test_ignored_labels():

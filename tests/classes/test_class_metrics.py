@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_heads import score_all_classes as all_scores
+from class_models import cane
 from errors import refused
 
 import keras_compembed as kc
@@ -26,14 +27,8 @@ def make_metrics():
 def make_head(num_candidates=6, num_noises=4, **kwargs):
     tree = ClassTree.random(CLASSES, branching=4, seed=0)
     selector = kc.classes.BeamTree(tree, max_frontier=4)
-    head = kc.CANESoftmax(
-        CLASSES, selector, num_candidates, num_noises, seed=1, **kwargs
-    )
-    head.build((None, WIDTH))
-    rng = np.random.default_rng(0)
-    for weight in head.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape))
-    return head
+    numbers = {"num_candidates": num_candidates, "num_noises": num_noises}
+    return cane(CLASSES, WIDTH, 0, selector=selector, **numbers, **kwargs)
 
 
 def make_model(run_eagerly=True, **kwargs):

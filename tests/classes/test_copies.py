@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from class_models import cane
 
 import keras_compembed as kc
 from keras_compembed.classes import ApproximateNearest
@@ -21,15 +22,16 @@ RNG = np.random.default_rng(0)
 COUNTS = RNG.permutation(600 // np.arange(1, CLASSES + 1)).astype("float64")
 
 
-def cane(selector=None, noise=None, **kwargs):
-    return lambda: kc.CANESoftmax(
-        CLASSES,
-        selector() if selector else "auto",
-        6,
-        4,
-        noise and noise(),
-        **kwargs,
-    )
+def head(selector=None, noise=None, **kwargs):
+    """A function that makes a layer, of parts of its own."""
+
+    def make():
+        parts = {"selector": selector() if selector else "auto"}
+        parts["noise"] = noise and noise()
+        numbers = {"num_candidates": 6, "num_noises": 4}
+        return cane(CLASSES, **parts, **numbers, **kwargs)
+
+    return make
 
 
 def tree():
@@ -45,16 +47,14 @@ def refreshed():
 
 
 HEADS = {
-    "default": cane(seed=0),
-    "refreshed tree": cane(refreshed, seed=0),
-    "flat tree": cane(lambda: BeamTree(ClassTree.random(CLASSES, 60)), seed=0),
-    "beam tree": cane(beam, class_counts=COUNTS, seed=0),
-    "approximate nearest": cane(ApproximateNearest, seed=0),
-    "subsets": cane(lambda: FrequencySubsets(COUNTS, 4, seed=5), seed=0),
-    "class counts": cane(class_counts=COUNTS, seed=0),
-    "learned": cane(
-        noise=lambda: LearnedNoise(refresh_every=2, counts=COUNTS), seed=0
-    ),
+    "default": head(),
+    "refreshed tree": head(refreshed),
+    "flat tree": head(lambda: BeamTree(ClassTree.random(CLASSES, 60))),
+    "beam tree": head(beam, class_counts=COUNTS),
+    "approximate nearest": head(ApproximateNearest),
+    "subsets": head(lambda: FrequencySubsets(COUNTS, 4, seed=5)),
+    "class counts": head(class_counts=COUNTS),
+    "learned": head(None, lambda: LearnedNoise(refresh_every=2, counts=COUNTS)),
 }
 
 
@@ -112,7 +112,7 @@ def means_model(**kwargs):
     vectors = np.random.default_rng(3).normal(size=(CLASSES, WIDTH))
     known = ClassTree.from_vectors(vectors, 4, seed=0, verbose=0)
     selector = BeamTree(known, max_frontier=4)
-    return make_model(kc.CANESoftmax(CLASSES, selector, 6, 4, seed=0, **kwargs))
+    return make_model(head(lambda: selector, **kwargs)())
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,12 @@ def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
     """Labels as noises rest on counts of the data that come."""
     models = []
     for counts in (COUNTS, COUNTS[::-1]):
-        head = kc.CANESoftmax(
-            CLASSES,
-            FrequentClasses(counts),
-            6,
-            4,
-            share_noises="labels",
+        made = head(
+            lambda own=counts: FrequentClasses(own),
             class_counts=counts,
+            shared="labels",
         )
-        models.append(make_model(head))
+        models.append(make_model(made()))
     first, second = (model.layers[-1] for model in models)
     tables = [each.noise.table.numpy() for each in (first, second)]
     classes = second.selector.classes.numpy()
@@ -168,13 +165,3 @@ def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
     np.testing.assert_array_equal(second.noise.table, tables[1])
     np.testing.assert_array_equal(second.selector.classes, classes)
     assert (tables[0] != tables[1]).any()
-
-
-def test_what_configs_do_not_need():
-    """Means, with a start of one's own; they have about 3 bytes a class."""
-    start = keras.initializers.RandomNormal(seed=1)
-    model = means_model(kernel_initializer=start)
-    again = keras.models.clone_model(model)
-    assert fitted(again)[0] == fitted(model)[0]
-    head = kc.CANESoftmax(20_000, seed=0)
-    assert len(json.dumps(head.get_config())) < 4 * 20_000

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_heads import score_all_classes as all_scores
+from class_models import cane
 from errors import refused
 
 import keras_compembed as kc
@@ -19,13 +20,11 @@ IN_GRAPHS_AND_XLA = pytest.mark.parametrize(
 )
 
 
+NUMBERS = {"num_candidates": 5, "num_noises": 4}
+
+
 def make_head():
-    head = kc.CANESoftmax(CLASSES, num_candidates=5, num_noises=4, seed=1)
-    head.build((None, WIDTH))
-    rng = np.random.default_rng(0)
-    for weight in head.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape))
-    return head
+    return cane(CLASSES, WIDTH, 0, **NUMBERS)
 
 
 def make_model(head=None, **kwargs):
@@ -119,7 +118,7 @@ def test_training_steps_rank_no_classes(where, request):
     if where == "devices":
         scope = request.getfixturevalue("strategy").scope()
     with scope:
-        head = CountsRanks(CLASSES, num_candidates=5, num_noises=4, seed=1)
+        head = CountsRanks(CLASSES, sampling=kc.Sampling(**NUMBERS), seed=1)
         metrics = [make() for make in RANKINGS.values()]
         model = make_model(head, metrics=metrics, **kwargs)
     x, y = make_examples()
@@ -256,22 +255,6 @@ def test_evaluate_is_the_cross_entropy_of_equally_probable_labels(jit_compile):
     np.testing.assert_allclose(results, right, rtol=1e-5)
 
 
-@IN_GRAPHS_AND_XLA
-def test_training_reaches_equally_probable_labels(jit_compile):
-    head = kc.CANESoftmax(8, num_candidates=3, num_noises=2, seed=0)
-    model = keras.Sequential([keras.Input((1,)), head])
-    model.compile(
-        keras.optimizers.Adam(0.02), kc.CANELoss(), jit_compile=jit_compile
-    )
-    lists = np.tile([[5, -1, 2, 7]], (4096, 1))
-    model.fit(np.ones((4096, 1)), lists, batch_size=32, epochs=3, verbose=0)
-    scores = head.scores.score_all(tf.ones((1, 1)))
-    expected = np.zeros(8)
-    expected[[2, 5, 7]] = 1 / 3
-    # A label's share in a few hundred draws has a deviation of .02.
-    np.testing.assert_allclose(tf.nn.softmax(scores)[0], expected, atol=0.08)
-
-
 LOSSES = {
     "cane": kc.CANELoss,
     "sampled": kc.SampledSoftmaxLoss,
@@ -289,15 +272,9 @@ LOSSES = {
 )
 def test_every_loss_learns_all_labels_of_lists(name, devices, strategy):
     with strategy.scope() if devices > 1 else contextlib.nullcontext():
-        head = kc.CANESoftmax(
-            12,
-            num_candidates=2,
-            num_noises=5,
-            noise="uniform",
-            share_noises=True,
-            class_counts=np.ones(12),
-            seed=1,
-        )
+        numbers = {"num_candidates": 2, "num_noises": 5, "shared": True}
+        counts = np.ones(12)
+        head = cane(12, class_counts=counts, noise="uniform", **numbers)
         model = keras.Sequential([keras.Input((2,)), head])
         model.compile(
             keras.optimizers.Adam(0.05), LOSSES[name](), jit_compile=False

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 from errors import refused
 
-import keras_compembed as kc
 from keras_compembed.classes import LearnedNoise
 from keras_compembed.classes import UnigramNoise
-from keras_compembed.classes.noise import Noise
 from keras_compembed.classes.noise import UniformNoise
+from keras_compembed.classes.noise import random_bits
 
 NUM_CLASSES = 13
+SEED = (3, 4)
 COUNTS = np.array([50, 0, 3, 1000, 0.5, 7, 7, 1e-9, 20, 4, 0, 0, 90])
 EXCLUDED = np.array(
     [
@@ -45,7 +45,7 @@ def make(name="unigram"):
     return built(NOISES[name]())
 
 
-def random_bits(shape, seed=0):
+def any_bits(shape, seed=0):
     rng = np.random.default_rng(seed)
     return tf.constant(rng.integers(-(2**63), 2**63 - 1, shape, endpoint=True))
 
@@ -73,7 +73,7 @@ def plain_draws(noise, bits, excluded=()):
 @EVERY
 def test_draws_are_exact(name, weights):
     """By the places left, whichever numbers are drawn: all of few, too."""
-    noise, bits = make(name), random_bits((5, 300))
+    noise, bits = make(name), any_bits((5, 300))
     if weights == "small":
         bits = tf.tile(tf.range(-50, 50, dtype="int64")[None], (5, 1))
         if name != "uniform":
@@ -145,14 +145,14 @@ def test_nothing_left_to_draw(name):
     # All that have counts.
     counted = np.flatnonzero(COUNTS)
     excluded[1, : len(counted)] = counted
-    ids = noise.sample(random_bits((3, 50)), tf.constant(excluded)).numpy()
+    ids = noise.sample(any_bits((3, 50)), tf.constant(excluded)).numpy()
     assert (ids[0] == -1).all()
     if name == "unigram":
         assert (ids[1] == -1).all()
     else:
         assert set(ids[1]) == set(np.flatnonzero(COUNTS == 0))
     assert (ids[2] >= 0).all()
-    shared = noise.sample(random_bits((50,)), tf.constant(excluded[0]))
+    shared = noise.sample(any_bits((50,)), tf.constant(excluded[0]))
     assert (shared.numpy() == -1).all()
     given = noise.log_prob(tf.constant(ids), tf.constant(excluded))
     assert np.isfinite(given).all() and not given.numpy()[0].any()
@@ -161,12 +161,13 @@ def test_nothing_left_to_draw(name):
 @EAGER_AND_XLA
 def test_graphs(jit_compile):
     noise = make()
-    bits, excluded = random_bits((5, 300)), tf.constant(EXCLUDED)
+    bits, excluded = any_bits((5, 300)), tf.constant(EXCLUDED)
 
     def step(bits, excluded):
         ids = noise.sample(bits, excluded)
         shared = noise.sample(bits[0], excluded[0])
-        return ids, shared, noise.log_prob(ids, excluded)
+        drawn = random_bits(SEED, 5, tf.shape(bits)[0])
+        return ids, shared, noise.log_prob(ids, excluded), drawn
 
     signature = [
         tf.TensorSpec((None, None), "int64"),
@@ -278,26 +279,6 @@ def test_configs_and_who_learns(name):
     np.testing.assert_array_equal(probabilities(built(copy)), right)
 
 
-def test_own_noise():
-    class EvenClasses(Noise):
-        def weight_below(self, ids):
-            return (tf.cast(ids, "int64") + 1) // 2
-
-        def class_at(self, weights):
-            return tf.cast(2 * weights, "int32")
-
-    noise = built(EvenClasses(), 7)
-    ids = noise.sample(tf.range(6, dtype="int64"), tf.constant([2, 3]))
-    np.testing.assert_array_equal(ids, [0, 4, 6, 0, 4, 6])
-    given = noise.log_prob(tf.constant([0, 1]), tf.constant([2, 3]))
-    # 1 has no weight and is given the least.
-    np.testing.assert_allclose(given, [np.log(1 / 3)] * 2, rtol=1e-6)
-    # One that lacks a method.
-    noise = built(Noise(), 3)
-    with pytest.raises(NotImplementedError):
-        noise.sample(random_bits((1, 2)))
-
-
 WRONG = {
     "counts": [[1, -1], [1, np.nan], [1, np.inf], [[1, 2]], [], ["a"]],
     "power": [-0.1, 1.1, np.nan, True, "1", None],
@@ -325,12 +306,3 @@ def test_what_suits_no_layer():
             noise.attach(14)
     with refused("counts"):
         UnigramNoise([0, 0])
-    noise = make("uniform")
-    noise.attach(NUM_CLASSES)
-    with refused(received=3):
-        noise.attach(3)
-    with refused("num_classes", 0):
-        UniformNoise().attach(0)
-    for wrong in ("unigram", 3, {}, UniformNoise):
-        with refused("noise"):
-            kc.CANESoftmax(50, noise=wrong)

@@ -8,14 +8,13 @@ from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import FirstClasses
 from class_models import build_model
+from class_models import cane
 from class_models import check_any_size
 from class_models import check_equal
-from class_models import check_exact
 from class_models import counts
 from class_models import examples
 from class_models import fit
 from class_models import loss_and_gradients
-from class_models import randomize
 from errors import refused
 
 import keras_compembed as kc
@@ -99,23 +98,15 @@ LOSSES = {
 OF_SAMPLES = ["sampled", "nce"]
 
 
-def make_layer(noise=None, **kwargs):
-    kwargs = {
-        "selector": FirstClasses(),
-        "num_candidates": 3,
-        "num_noises": 4,
-        "class_counts": counts(),
-        "noise": noise or UnigramNoise(counts()),
-        "seed": 0,
-    } | kwargs
-    return kc.CANESoftmax(NUM_CLASSES, **kwargs)
+def make_layer(noise=None, width=None, **kwargs):
+    parts = {"selector": FirstClasses(), "class_counts": counts(), **kwargs}
+    noise = noise or UnigramNoise(counts())
+    numbers = {"num_candidates": 3, "num_noises": 4}
+    return cane(NUM_CLASSES, width, noise=noise, **numbers, **parts)
 
 
 def random_layer(noise=None, **kwargs):
-    layer = make_layer(noise or FixedNoise(counts()), **kwargs)
-    layer.build((None, WIDTH))
-    randomize(layer)
-    return layer
+    return make_layer(noise or FixedNoise(counts()), WIDTH, **kwargs)
 
 
 def float64_arrays(layer, features):
@@ -176,39 +167,6 @@ def test_equal_to_tensorflow(name):
     loss = LOSSES[name][0](num_sampled=number, reduction="none")
     losses = loss(labels, layer(features, training=True))
     np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param("sampled", marks=pytest.mark.slow), "in_batch"]
-)
-def test_fit(name):
-    reached = []
-    for layer, loss in (
-        (make_layer, LOSSES[name][0]()),
-        (
-            lambda: make_layer(selector=kc.classes.AllClasses()),
-            kc.CANELoss(),
-        ),
-    ):
-        model, _ = fit(layer, loss, epochs=12, jit_compile=False)
-        reached.append((model, model.evaluate(*examples(), verbose=0)))
-    (model, exact), (_, best) = reached
-    features, labels = examples()
-    unigram = -np.log((counts() / counts().sum())[labels]).mean()
-    # Far from what frequencies alone reach, near what the full softmax does.
-    assert exact < best + 0.35 * (unigram - best)
-    model.run_eagerly = True
-    # A batch of another size, with weights.
-    weight = np.arange(13.0)
-    model.fit(features[:13], labels[:13], sample_weight=weight, verbose=0)
-    layer = model.layers[-1]
-
-    def log_probabilities(features):
-        scores = features @ layer.kernel.numpy().astype("float64").T
-        scores += layer.bias.numpy()
-        return scores - log_sum_exp(scores)[:, None]
-
-    check_exact(model, log_probabilities)
 
 
 def test_trees_and_noises_that_learn():
@@ -344,7 +302,7 @@ def test_layers_that_do_not_fit():
     layer = make_layer(class_counts=None, name="titles")
     with refused("class_counts", "'titles'"):
         kc.InBatchSoftmaxLoss()(labels, layer(features, training=True))
-    layer = kc.CANESoftmax(NUM_CLASSES, kc.classes.AllClasses())
+    layer = cane(NUM_CLASSES, selector=kc.classes.AllClasses())
     with refused("num_sampled", None):
         kc.NCELoss()(labels, layer(features, training=True))
     model = build_model(keras.layers.Dense(NUM_CLASSES))

@@ -247,9 +247,9 @@ def classifier(selector):
     hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
     head = kc.CANESoftmax(
         ROWS,
-        selector(counts),
-        num_candidates=20,
-        num_noises=10,
+        sampling=kc.Sampling(
+            selector(counts), num_candidates=20, num_noises=10
+        ),
         class_counts=counts,
         class_embedding=layer,
         name="head",

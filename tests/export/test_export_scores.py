@@ -270,7 +270,11 @@ def texts(*shapes):
 def tree_head(name, beam_width=2, max_frontier=4, **kwargs):
     tree = TREES[name]()
     selector = BeamTree(tree, beam_width, max_frontier)
-    return kc.CANESoftmax(tree.num_classes, selector, 3, 3, **kwargs)
+    return kc.CANESoftmax(
+        tree.num_classes,
+        sampling=kc.Sampling(selector, num_candidates=3, num_noises=3),
+        **kwargs,
+    )
 
 
 def make_model(head, length=None, encoder="bag", batch_size=None):
@@ -308,7 +312,14 @@ def test_trees(path, name, settings):
 def exact():
     """Without a tree, all classes are scored, in chunks."""
     counts = 10_000 // np.arange(1, 601)
-    return make_model(kc.CANESoftmax(600, FrequentClasses(counts), 5, 5))
+    return make_model(
+        kc.CANESoftmax(
+            600,
+            sampling=kc.Sampling(
+                FrequentClasses(counts), num_candidates=5, num_noises=5
+            ),
+        )
+    )
 
 
 def of_steps():
@@ -350,7 +361,11 @@ def test_an_embedding_that_is_the_input_as_well_as_the_classes(
     if max_frontier is not None:
         tree = ClassTree.random(100, branching=4, seed=0)
         selector = BeamTree(tree, 2, max_frontier)
-    head = kc.CANESoftmax(100, selector, 3, 3, class_embedding=embedding)
+    head = kc.CANESoftmax(
+        100,
+        sampling=kc.Sampling(selector, num_candidates=3, num_noises=3),
+        class_embedding=embedding,
+    )
     ids = keras.Input((4,), dtype="int32")
     vectors = keras.layers.GlobalAveragePooling1D()(embedding(ids))
     model = keras.Model(ids, head(vectors))

@@ -16,7 +16,9 @@ KERAS_LOSS = "sparse_categorical_crossentropy"
 
 
 def make_head(name="classes"):
-    return kc.CANESoftmax(CLASSES, num_candidates=4, num_noises=4, name=name)
+    return kc.CANESoftmax(
+        CLASSES, sampling=kc.Sampling(num_candidates=4, num_noises=4), name=name
+    )
 
 
 def sequential(*layers):

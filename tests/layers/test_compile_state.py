@@ -60,7 +60,7 @@ def scaled():
 def head_with_noise():
     make = head(
         lambda: kc.classes.FrequentClasses(COUNTS),
-        share_noises=True,
+        shared=True,
         noise=kc.classes.LearnedNoise(refresh_every=3),
         estimate="separate",
     )
@@ -71,9 +71,9 @@ def head_over_codes():
     embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4)
     return kc.CANESoftmax(
         len(COUNTS),
-        kc.classes.FrequentClasses(COUNTS),
-        4,
-        5,
+        sampling=kc.Sampling(
+            kc.classes.FrequentClasses(COUNTS), num_candidates=4, num_noises=5
+        ),
         class_embedding=embedding,
         seed=0,
     )

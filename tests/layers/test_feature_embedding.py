@@ -13,6 +13,7 @@ import keras_compembed as kc
 from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
 from keras_compembed import FeatureEmbedding
+from keras_compembed import Sampling
 from keras_compembed.classes import AllClasses
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import ClassTree
@@ -66,9 +67,9 @@ def make_items(kind, **kwargs):
 def make_head(items, selector=None, **kwargs):
     return CANESoftmax(
         ITEMS,
-        selector or FrequentClasses(COUNTS),
-        num_candidates=6,
-        num_noises=5,
+        sampling=Sampling(
+            selector or FrequentClasses(COUNTS), num_candidates=6, num_noises=5
+        ),
         class_counts=COUNTS,
         class_embedding=items,
         seed=0,
@@ -178,7 +179,7 @@ def test_scores_of_some_classes(kind, jit_compile):
 
     @tf.function(jit_compile=jit_compile)
     def compiled():
-        return gradients(lambda: head.scores.score(x, *groups))
+        return gradients(lambda: head.scores.shared(x, groups[:1], groups[1:]))
 
     for got, expected in zip(compiled(), gradients(by_hand), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
@@ -242,7 +243,7 @@ def test_half_precision(kind, policy):
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
     vectors = head.scores.class_vectors(tf.range(ITEMS))
     assert vectors.dtype == tf.float32
-    (scores,) = head.scores.score(vectors, tf.range(ITEMS)[:, None])
+    (scores,) = head.scores.own(vectors, tf.range(ITEMS)[:, None])
     expected = tf.linalg.diag_part(head.scores.score_all(vectors))
     np.testing.assert_allclose(scores[:, 0], expected, 1e-5, 1e-5)
 

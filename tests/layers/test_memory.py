@@ -57,7 +57,7 @@ def pool(longest):
     return peak(lambda: layer(ids))
 
 
-head = kc.CANESoftmax(CLASSES, selector)
+head = kc.CANESoftmax(CLASSES, sampling=kc.Sampling(selector))
 model = keras.Sequential([keras.Input((None, WIDTH)), head])
 model.compile("sgd", kc.CANELoss(), metrics=[kc.ClassAccuracy(k=5)])
 parts = model, kc.top_k_model(model, 5)

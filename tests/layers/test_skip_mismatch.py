@@ -29,11 +29,15 @@ LAYERS = {
         table(rows), 5, 2, verbose=0
     ),
     "vocabulary": lambda rows: kc.PrunedVocabularyEmbedding(rows, 6, rows // 2),
-    "classes": lambda rows: kc.CANESoftmax(rows, num_candidates=5),
+    "classes": lambda rows: kc.CANESoftmax(
+        rows, sampling=kc.Sampling(num_candidates=5)
+    ),
     "classes-tree": lambda rows: kc.CANESoftmax(
         rows,
-        kc.classes.BeamTree(ClassTree.random(rows, branching=3, seed=0)),
-        num_candidates=5,
+        sampling=kc.Sampling(
+            kc.classes.BeamTree(ClassTree.random(rows, branching=3, seed=0)),
+            num_candidates=5,
+        ),
     ),
 }
 

@@ -1,8 +1,8 @@
 """Trees of all kinds, layers over them, and beam search in plain NumPy."""
 
 import numpy as np
+from class_models import cane
 
-import keras_compembed as kc
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import ClassTree
 
@@ -32,16 +32,10 @@ TREES = {
 def make_head(tree, beam_width=None, max_frontier=1, **kwargs):
     """A built layer with weights of size 1, `tree` being one or its name."""
     tree = TREES[tree]() if isinstance(tree, str) else tree
-    kwargs.setdefault("num_candidates", 3)
-    kwargs.setdefault("num_noises", 2)
+    kwargs = {"num_candidates": 3, "num_noises": 2, **kwargs}
     every = kwargs.pop("refresh_every", None)
     selector = BeamTree(tree, beam_width, max_frontier, every)
-    head = kc.CANESoftmax(tree.num_classes, selector, **kwargs)
-    head.build((None, WIDTH))
-    rng = np.random.default_rng(3)
-    for weight in head.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape))
-    return head
+    return cane(tree.num_classes, WIDTH, 3, selector=selector, **kwargs)
 
 
 def make_features(rows=6):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_compembed as kc
 from keras_compembed.classes import Selector
 
 NUM_CLASSES = 12
@@ -20,6 +21,21 @@ class FirstClasses(Selector):
 
     def select(self, scores, features, context=None):
         return tf.range(self.num_candidates)
+
+
+def cane(num_classes, width=None, seed=1, **kwargs):
+    """A `CANESoftmax` and its `Sampling`; built by weights of size 1."""
+    sampling = {
+        name: kwargs.pop(name) for name in vars(kc.Sampling()) if name in kwargs
+    }
+    kwargs = {"seed": 0, **kwargs}
+    head = kc.CANESoftmax(
+        num_classes, sampling=kc.Sampling(**sampling), **kwargs
+    )
+    if width is not None:
+        head.build((None, width))
+        randomize(head, seed)
+    return head
 
 
 def examples(rows=6 * BATCH_SIZE):
@@ -50,6 +66,7 @@ def randomize(layer, seed=1):
     rng = np.random.default_rng(seed)
     for weight in layer.trainable_weights:
         weight.assign(rng.normal(size=weight.shape))
+    return layer
 
 
 def numerical_gradient(function, *arrays):

@@ -237,13 +237,12 @@ def head(make_selector, **settings):
     def make(**kwargs):
         return kc.CANESoftmax(
             CLASSES,
-            make_selector(),
-            num_candidates=4,
-            num_noises=5,
-            class_counts=COUNTS,
+            COUNTS,
+            kc.Sampling(
+                make_selector(), num_candidates=4, num_noises=5, **settings
+            ),
             kernel_initializer=keras.initializers.RandomNormal(seed=0),
             seed=0,
-            **settings,
             **kwargs,
         )
 
@@ -314,8 +313,8 @@ HEADS = {
     "classes-nearest": head(lambda: classes.ApproximateNearest(num_lists=5)),
     "classes-frequent": head(
         lambda: classes.FrequentClasses(COUNTS),
-        share_noises=True,
-        noise_groups=2,
+        shared=True,
+        groups=2,
     ),
     "classes-subsets": head(
         lambda: classes.FrequencySubsets(COUNTS, num_subsets=4, seed=0),

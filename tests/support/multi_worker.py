@@ -104,8 +104,7 @@ class Sides(kc.classes.Selector):
 
     def select(self, scores, features, context=None):
         sides = tf.cast(features[:, 0] > 0, "int32")
-        ids = tf.reshape(tf.range(12), (2, 6))
-        return kc.classes.CandidateGroups(sides, ids)
+        return tf.gather(tf.reshape(tf.range(12), (2, 6)), sides)
 
 
 def frequent():
@@ -146,11 +145,11 @@ HEADS = {
     "items": (frequent, {"class_embedding": items}),
     "labels": (
         frequent,
-        {"share_noises": "labels", "num_noises": 12, "noise_groups": 3},
+        {"shared": "labels", "num_noises": 12, "groups": 3},
     ),
     "shared": (
         frequent,
-        {"share_noises": True, "class_embedding": class_codes},
+        {"shared": True, "class_embedding": class_codes},
     ),
     "tree": (
         tree,
@@ -166,7 +165,7 @@ HEADS = {
             "noise": lambda: kc.classes.UnigramNoise(COUNTS),
         },
     ),
-    "sides": (Sides, {"share_noises": True}),
+    "sides": (Sides, {"shared": True}),
     "nearest": (
         lambda: kc.classes.ApproximateNearest(6, num_probes=2, refresh_every=5),
         {},
@@ -180,14 +179,15 @@ def head(name):
         key: value() if callable(value) else value
         for key, value in settings.items()
     }
+    embedding = settings.pop("class_embedding", None)
+    settings = {"num_candidates": 6, "num_noises": 4, **settings}
     return kc.CANESoftmax(
         IDS,
-        selector(),
-        num_candidates=6,
-        class_counts=COUNTS,
+        COUNTS,
+        kc.Sampling(selector(), **settings),
+        class_embedding=embedding,
         seed=0,
         name=name,
-        **{"num_noises": 4, **settings},
     )
 
 

@@ -15,7 +15,9 @@ layers = keras.layers
 
 def head(embedding):
     return kc.CANESoftmax(
-        ROWS, num_candidates=3, num_noises=3, class_embedding=embedding
+        ROWS,
+        sampling=kc.Sampling(num_candidates=3, num_noises=3),
+        class_embedding=embedding,
     )
 
 

@@ -155,11 +155,13 @@ LOSSES = {
 def sampling_layer():
     layer = kc.CANESoftmax(
         NUM_CLASSES,
-        FirstClasses(),
-        num_candidates=3,
-        num_noises=4,
+        sampling=kc.Sampling(
+            FirstClasses(),
+            num_candidates=3,
+            noise=FixedNoise(counts()),
+            num_noises=4,
+        ),
         class_counts=counts(),
-        noise=FixedNoise(counts()),
         seed=0,
     )
     layer.build((None, WIDTH))

@@ -6,9 +6,7 @@ import pytest
 import tensorflow as tf
 from beam_heads import TREES
 
-from keras_compembed.classes import CandidateGroups
 from keras_compembed.classes.class_scores import ClassScores
-from keras_compembed.classes.selector import is_in
 from keras_compembed.classes.tree_arrays import TreeArrays
 
 WIDTH = 3
@@ -109,39 +107,23 @@ def test_vectors_biases_and_all_scores(tree, biases, embeds):
     x = features_of(4)
     right = x @ vectors.T + offsets
     np.testing.assert_allclose(made.score_all(x), right, atol=1e-5)
-    ids, chunk = made._score_chunk(x, 5, 3)
-    exist = min(3, made.num_classes - 5)
-    np.testing.assert_array_equal(ids[:exist], np.arange(5, 5 + exist))
-    np.testing.assert_allclose(
-        chunk[:, :exist], right[:, 5 : 5 + exist], atol=1e-5
-    )
-    assert np.isneginf(chunk[:, exist:]).all()
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in TREES if name != "one level"]
-)
-def test_vectors_and_biases_of_inner_nodes(name):
-    made = make(name)
-    tree = made.tree.class_tree
-    ends = np.cumsum(tree.level_sizes, dtype=int)
-    for depth, end in enumerate(ends, 1):
-        nodes = np.arange(end - tree.level_sizes[depth - 1], end)
-        tables = made.nodes.numpy(), made.node_bias.numpy()
-        for values, table in zip(made._of_nodes(depth), tables, strict=True):
-            right = [sum_up(tree, table, node) for node in nodes]
-            np.testing.assert_allclose(values, right, atol=1e-5)
+    check_exact(made.exact, made, features_of(5), [0, 6, 3, 1, 5])
 
 
 @EVERY
-def test_score_and_gradients(tree, biases, embeds):
-    """Groups of all kinds, some of them without a class."""
+@pytest.mark.parametrize("neighbors", [2, None])
+def test_scores_of_lists_and_gradients(tree, biases, embeds, neighbors):
+    """Own ones, those of the batch and of groups; some without a class."""
     made = make(tree, biases, embeds)
     x = features_of(5)
     own = tf.constant([[1, 3], [0, -1], [6, 6], [2, 4], [5, 1]])
     common = tf.constant([4, 0, 4])
-    # Blocks of two rows, the last of one.
-    blocks = tf.constant([[[1, 2, 6]], [[0, 0, 5]], [[3, -1, 4]]])
+    groups = tf.constant([[1, 2, 6], [0, 0, 5], [3, -1, 4]])
+    # Of two rows, the last of one; or dealt in turn.
+    rows = [0, 0, 1, 1, 2] if neighbors else [0, 1, 2, 0, 1]
+    lists = own, common, groups
+    rng = np.random.default_rng(5)
+    offsets = [rng.normal(size=ids.shape).astype("float32") for ids in lists]
 
     def total(parts):
         weights = tf.range(1.0, 1 + sum(part.shape[1] for part in parts))
@@ -151,20 +133,22 @@ def test_score_and_gradients(tree, biases, embeds):
     variables = [table, made.bias, made.nodes, made.node_bias]
     variables = [each.value for each in variables if each is not None]
     with tf.GradientTape(persistent=True) as tape:
-        got = made.score(x, own, common, blocks, block=2)
+        got = made.shared(x, [own], lists[1:], offsets, neighbors)
         got_total = total(got)
         every = made.score_all(x)
         right = [
-            tf.gather(every, tf.maximum(ids, 0), batch_dims=1)
-            for ids in (
-                own,
-                tf.tile(common[None], (5, 1)),
-                tf.repeat(blocks[:, 0], 2, axis=0)[:5],
+            tf.gather(every, tf.maximum(ids, 0), batch_dims=1) + offset
+            for ids, offset in (
+                (own, offsets[0]),
+                (tf.tile(common[None], (5, 1)), offsets[1]),
+                (tf.gather(groups, rows), offsets[2][rows]),
             )
         ]
         right_total = total(right)
     for part, expected in zip(got, right, strict=True):
         np.testing.assert_allclose(part, expected, atol=1e-5)
+    alone = made.own(x, own, offsets=offsets[:1])[0]
+    np.testing.assert_allclose(alone, right[0], atol=1e-5)
     for part, expected in zip(
         tape.gradient(got_total, variables),
         tape.gradient(right_total, variables),
@@ -186,12 +170,6 @@ def check_exact(exact, made, x, labels):
     right = np.log(np.exp(scores).sum(axis=1)) - own
     np.testing.assert_allclose(losses, right, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ranks, (scores > own[:, None]).sum(axis=1))
-
-
-@EVERY
-def test_exact(tree, biases, embeds):
-    made = make(tree, biases, embeds)
-    check_exact(made.exact, made, features_of(5), [0, 6, 3, 1, 5])
 
 
 def large(num_classes, embeds=True):
@@ -286,52 +264,3 @@ def test_classes_without_a_score_are_not_found(value, embeds):
         exact = np.log(np.exp(scores[row]).sum())
         np.testing.assert_allclose(total[row], exact, rtol=1e-5)
     assert (ids[1].numpy() == -1).all() and total[1] == -np.inf
-
-
-def test_offsets_are_added_to_scores():
-    made = make()
-    x = features_of(4)
-    groups = (
-        tf.constant([[1, 3], [0, 2], [6, 6], [2, 4]]),
-        tf.constant([4, 0, 5]),
-        tf.constant([[1, 2], [3, 0]])[:, None],
-        CandidateGroups(tf.constant([1, 0, 1, 1]), tf.constant([[5], [6]])),
-        tf.constant([[3], [1], [1], [0]]),
-    )
-    shapes = (4, 2), (3,), (2, 1, 2), (2, 1), (4, 1)
-    rng = np.random.default_rng(5)
-    offsets = [rng.normal(size=shape).astype("float32") for shape in shapes]
-    plain = made.score(x, *groups, block=2)
-    found = made.score(x, *groups, block=2, offsets=offsets)
-    added = [
-        offsets[0],
-        np.tile(offsets[1], (4, 1)),
-        np.repeat(offsets[2][:, 0], 2, axis=0),
-        offsets[3][[1, 0, 1, 1]],
-        offsets[4],
-    ]
-    for part, with_offset, offset in zip(plain, found, added, strict=True):
-        np.testing.assert_allclose(with_offset - part, offset, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9])
-def test_which_ids_are_in_sets(size):
-    rng = np.random.default_rng(size)
-    sets = np.array([rng.permutation(20)[:size] for _ in range(4)], "int32")
-    sets[::2, -2:] = -1
-    of_rows = rng.integers(4, size=30).astype("int32")
-    ids = rng.integers(-1, 20, size=(30, 5)).astype("int32")
-
-    def right(ids, of_rows):
-        return [
-            [k >= 0 and k in sets[own] for k in row]
-            for row, own in zip(ids, of_rows, strict=True)
-        ]
-
-    ids_of = tf.constant(ids)
-    found = is_in(tf.constant(sets), ids_of, tf.constant(of_rows))
-    np.testing.assert_array_equal(found, right(ids, of_rows))
-    # Each set, for one row of ids each, and for one row of all.
-    for rows, every in ((4, ids[:4]), (1, ids[[0] * 4])):
-        found = is_in(tf.constant(sets), ids_of[:rows])
-        np.testing.assert_array_equal(found, right(every, range(4)))

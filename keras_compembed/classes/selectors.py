@@ -1,4 +1,4 @@
-"""Candidates by how often classes occur."""
+"""Selectors of candidates: their base, and those by counts."""
 
 import keras
 import numpy as np
@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from keras_compembed.classes.class_tree import ClassTree
 from keras_compembed.classes.noise import random_bits
-from keras_compembed.classes.selector import Selector
 from keras_compembed.classes.tree_arrays import TreeArrays
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
+from keras_compembed.utils.saving import PackedConfig
+from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.saving import load_seed
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import save_seed
@@ -17,10 +18,96 @@ from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_one_a_class
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import check_unattached
 from keras_compembed.utils.validation import require
 
 # Numbers held at a time.
 _ENTRIES = 1 << 24
+
+
+class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
+    """Base of what chooses the candidates of each example.
+
+    A `keras_compembed.CANESoftmax` calls its `attach`, then `build`, then
+    `select` in each step of training. For a method of your own, write
+    `select`, and `top_k` if you know a faster way than scores of all classes:
+
+    >>> @keras.saving.register_keras_serializable()
+    ... class FirstClasses(kc.classes.Selector):
+    ...     def select(self, scores, features, context=None):
+    ...         return tf.range(self.num_candidates)
+
+    Attributes:
+        num_classes, num_candidates: Integers, from `attach`.
+        tree: `ClassTree` that class vectors are sums over paths of, or None.
+    """
+
+    tree = None
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = None
+        self.num_candidates = None
+
+    def attach(self, num_classes, num_candidates):
+        """Tells sizes, before `build`: classes, and how many to choose."""
+        check_unattached(self)
+        self.num_classes = num_classes
+        self.num_candidates = num_candidates
+
+    def build(self, input_shape=None):
+        self.built = True
+
+    def _before_step(self, scores, features):
+        """Called once in each step of training, before `select`."""
+        # AutoGraph warns of a body that is a docstring alone.
+        return
+
+    def select(self, scores, features, context=None):
+        """Candidates of examples, in training and in evaluation.
+
+        Args:
+            scores, features: `ClassScores`, a float32 tensor `(rows, width)`.
+            context: Optional integer tensor `(rows,)`, what the layer was
+                called with.
+
+        Returns:
+            int32 tensor: `(num_candidates,)`, ids that all rows share, or
+            `(rows, num_candidates)`, ids of each row's own; they differ
+            within a row, -1 where there are fewer.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must have a method `select`."
+        )
+
+    def after_step(self, scores, labels, hit):
+        """Called once in each step of training, after `select`.
+
+        Args:
+            scores, labels: `ClassScores`, and an int32 tensor `(rows,)`.
+            hit: Boolean tensor `(rows,)`, whether candidates hold the label.
+        """
+        # AutoGraph warns of a body that is a docstring alone.
+        return
+
+    def top_k(self, scores, features, k):
+        """The classes of the highest scores; here, all are scored in chunks.
+
+        Args:
+            scores, features, k: `ClassScores`, a float32 tensor
+                `(rows, width)`, and an integer.
+
+        Returns:
+            Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`
+            scores, where fewer classes were found -1 and minus infinity;
+            and `(rows,)`, the logarithm of the sum of exponentials of the
+            scores of all classes that were looked at.
+        """
+        return scores.top_k(features, k)
+
+    def get_build_config(self):
+        # The layer that holds the selector attaches it, then builds it.
+        return None
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -32,7 +119,7 @@ class AllClasses(Selector):
 
     Example:
 
-    >>> head = kc.CANESoftmax(1000, AllClasses())
+    >>> head = kc.CANESoftmax(1000, sampling=kc.Sampling(AllClasses()))
 
     Args:
         **kwargs: `name` of `keras.layers.Layer`.
@@ -48,6 +135,8 @@ class AllClasses(Selector):
 class CountsSelector(Selector):
     """Base of selectors that choose by how often classes occur."""
 
+    _arrays = ("counts",)
+
     def __init__(self, counts, **kwargs):
         super().__init__(**kwargs)
         self.counts = check_scores("counts", counts)
@@ -56,33 +145,20 @@ class CountsSelector(Selector):
         check_one_a_class("counts", self.counts, num_classes)
         super().attach(num_classes, num_candidates)
 
-    def get_config(self):
-        return {**super().get_config(), "counts": pack_array(self.counts)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "counts": unpack_array(config["counts"])})
-
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FrequentClasses(CountsSelector):
     """The same candidates for all examples: those that occur most.
 
     With one set for all, their scores are a matrix product. For classes of
-    very different frequency, such as words; then `share_noises` too.
+    very different frequency, such as words; then share noises, too.
 
     Example:
 
     >>> counts = 1000 // np.arange(1, 1001)
-    >>> head = kc.CANESoftmax(
-    ...     1000,
-    ...     FrequentClasses(counts),
-    ...     num_candidates=100,
-    ...     num_noises=50,
-    ...     noise=kc.classes.UnigramNoise(counts),
-    ...     share_noises=True,
-    ...     class_counts=counts,
-    ... )
+    >>> selector = FrequentClasses(counts)
+    >>> sampling = kc.Sampling(selector, 100, num_noises=50, shared=True)
+    >>> head = kc.CANESoftmax(1000, counts, sampling)
 
     Args:
         counts: Array `(num_classes,)` of numbers of at least 0, how often each
@@ -116,7 +192,8 @@ class FrequencySubsets(CountsSelector):
 
     >>> counts = 1000 // np.arange(1, 1001)
     >>> selector = FrequencySubsets(counts, num_subsets=6)
-    >>> head = kc.CANESoftmax(1000, selector, 40, 1, class_counts=counts)
+    >>> sampling = kc.Sampling(selector, 40, num_noises=1)
+    >>> head = kc.CANESoftmax(1000, counts, sampling)
 
     Args:
         counts: Array `(num_classes,)`, how often each class occurs.
@@ -150,7 +227,7 @@ class FrequencySubsets(CountsSelector):
         self.starts = self._add_state("starts", self._starts)
 
     def select(self, scores, features, context=None):
-        vectors, biases = scores._of_nodes(1)
+        vectors, biases = scores.of_nodes(1)
         of_subsets = tf.matmul(features, vectors, transpose_b=True) + biases
         subset = tf.argmax(of_subsets, axis=1, output_type="int32")
         start = gather_rows(self.starts, subset)[:, None]
@@ -220,7 +297,7 @@ class NGram(Selector):
 
     >>> text = np.random.default_rng(0).integers(1000, size=(100, 50))
     >>> selector = NGram.from_text(text, num_classes=1000)
-    >>> head = kc.CANESoftmax(num_classes=1000, selector=selector)
+    >>> head = kc.CANESoftmax(1000, sampling=kc.Sampling(selector))
     >>> ids = keras.Input((49,), dtype="int32")
     >>> features = keras.layers.Embedding(1000, 16)(ids)
     >>> outputs = head(features, context=ids)

@@ -1,0 +1,525 @@
+"""Candidates vs. Noises Estimation: what a step draws, and its losses."""
+
+import collections
+import copy
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.classes.noise import NOISES
+from keras_compembed.classes.noise import Noise
+from keras_compembed.classes.noise import UnigramNoise
+from keras_compembed.classes.noise import random_bits
+from keras_compembed.classes.noise import random_order
+from keras_compembed.classes.selectors import AllClasses
+from keras_compembed.classes.selectors import FrequentClasses
+from keras_compembed.classes.selectors import Selector
+from keras_compembed.optimizers.device_rows import of_all_devices
+from keras_compembed.optimizers.device_rows import own_value
+from keras_compembed.optimizers.device_rows import rows_of_all_devices
+from keras_compembed.utils.log_sums import log_add_exp
+from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
+
+# Up to so many comparisons of ids are faster than a search.
+_COMPARED = 32
+_NONE = float("-inf")
+# What a step considers.
+Draw = collections.namedtuple("Draw", ["losses", "hit", "best"])
+Noises = collections.namedtuple(
+    "Noises", ["ids", "offsets", "left_out", "label_offset"]
+)
+# Up to so many classes, a step that scores all of them takes little longer.
+MOST_SCORED = 2_000
+# What a step scores of more classes.
+SCORED = 1_000
+# What an example scores at least, and how many groups have their own noises
+# at most.
+_LEAST_SCORED = 200
+_MOST_GROUPS = 4
+# Mean square error of the sum over all classes, relative to it, that is small
+# enough for an example, where labels are few, and where they are many.
+_SMALL_ERROR = 7e-4
+_FEW_LABELS, _MANY_LABELS = 1e6, 8e6
+# So few noises would be wrong for all examples alike if these shared them.
+_FEWEST_SHARED = 100
+# Candidates, and noises, where a selector comes without numbers.
+_FEW = 10
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Sampling(Settings):
+    """Which classes a step of a `keras_compembed.CANESoftmax` scores.
+
+    A selector chooses candidates; noises are drawn from all other classes.
+    What is `None` is chosen by the number of classes and by how often each
+    occurs; `CANESoftmax.summary` says what was chosen.
+
+    What all examples of a batch share is scored by one matrix product: a
+    thousand classes take no longer than a few looked up for each example. But
+    what shared noises get wrong, they get wrong for all examples alike.
+
+    Example:
+
+    >>> counts = 20_000 // np.arange(1, 20_001)
+    >>> sampling = Sampling(num_candidates=200, num_noises=500, shared=True)
+    >>> kc.CANESoftmax(20_000, counts, sampling, name="words").summary()
+    words: 20,000 classes
+    candidates: 200, by FrequentClasses
+    noises: 500, shared by a batch, by UnigramNoise
+
+    Args:
+        selector: `"auto"` or a `keras_compembed.classes.Selector`. `"auto"`
+            trains the softmax over all classes up to 2,000 of them; of more,
+            a step scores about 1,000: frequent ones as candidates
+            (`FrequentClasses`), as many as their counts make worth it, and
+            noises. Where few classes are most labels, each example scores
+            fewer of them, see `groups`. Given one of the two numbers, it has
+            as many of the other as make 1,000, or as it would choose if that
+            is more. Defaults to `"auto"`.
+        num_candidates: Optional integer, candidates of each example. Defaults
+            to `None`: 10, or what `"auto"` chooses.
+        noise: Optional: `"uniform"`, `"learned"`, or an object such as
+            `keras_compembed.classes.UnigramNoise(counts)`. The nearer noises
+            are to what candidates miss, the better. Defaults to `None`:
+            `UnigramNoise(class_counts, 0.75)`, or of the power 1 if labels are
+            noises, or `"uniform"` without `class_counts`.
+        num_noises: Optional integer, noises of each example, or of the
+            examples that share them. Together with `num_candidates` less than
+            the number of classes; otherwise the layer warns, and trains the
+            softmax over all classes. Defaults to `None`: 10, or what `"auto"`
+            chooses.
+        shared: Optional: which examples have the same noises. `False`: none.
+            `True`: all of a batch. `"neighbors"`: groups of examples next to
+            each other in the batch of a device (in a sequence, in time first).
+            `"labels"`: all of a batch, and labels of other examples are the
+            first noises, but not of those without weight, nor lists; the rest
+            is drawn. Batches must then be shuffled, and `class_counts` be
+            those of the training data. Defaults to `None`: `"labels"` where
+            `"auto"` chooses at least 100 noises by `class_counts`, `True`
+            where it chooses them without, else `False`.
+        groups: Optional integer. With `shared` of `True` or `"labels"`, the
+            number of groups that examples are dealt to in turn, each with
+            `num_noises` of its own; by default 1, or what `"auto"` chooses.
+            With `"neighbors"`, the number of examples in a group: some 20 to
+            60 are as fast, and nearly as good as noises of their own.
+        estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
+            example are in one sum; `"separate"` is Algorithm 1 of the paper,
+            the mean of a loss for each noise, and of the label alone if it is
+            not a candidate. Joint ones have less variance. Defaults to
+            `"joint"`.
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithm 1
+    """
+
+    def __init__(
+        self,
+        selector="auto",
+        num_candidates=None,
+        noise=None,
+        num_noises=None,
+        shared=None,
+        groups=None,
+        estimate="joint",
+    ):
+        require(
+            isinstance(selector, Selector) or str(selector) == "auto",
+            '`selector` must be "auto" or a '
+            "`keras_compembed.classes.Selector`.",
+            selector=selector,
+        )
+        require(
+            isinstance(noise, Noise)
+            or noise is None
+            or isinstance(noise, str)
+            and noise in NOISES,
+            '`noise` must be "uniform", "learned", or an instance such as '
+            "`keras_compembed.classes.UnigramNoise(counts)`.",
+            noise=noise,
+        )
+        require(
+            isinstance(shared, bool | np.bool_)
+            or shared is None
+            or str(shared) in ("neighbors", "labels"),
+            '`shared` must be None, a boolean, "neighbors" or "labels".',
+            shared=shared,
+        )
+        require(
+            groups is not None or str(shared) != "neighbors",
+            "`groups` must be the number of examples that share noises, if "
+            '`shared` is "neighbors".',
+            groups=groups,
+        )
+        self.selector = selector
+        self.num_candidates = check_positive_int(
+            "num_candidates", num_candidates, optional=True
+        )
+        self.noise = noise
+        self.num_noises = check_positive_int(
+            "num_noises", num_noises, optional=True
+        )
+        self.shared = bool(shared) if isinstance(shared, np.bool_) else shared
+        self.groups = check_positive_int("groups", groups, optional=True)
+        self.estimate = check_choice(
+            "estimate", estimate, ("joint", "separate")
+        )
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+    @property
+    def of_batch(self):
+        """Whether noises are of the batch, perhaps in groups."""
+        return self.shared in (True, "labels")
+
+    def resolve(self, num_classes, class_counts):
+        """The same, with all that is open chosen."""
+        made = copy.copy(self)
+        if not isinstance(self.selector, Selector):
+            made._choose(num_classes, class_counts)
+        if isinstance(made.selector, AllClasses):
+            made.num_candidates = num_classes
+        made.num_candidates = made.num_candidates or _FEW
+        made.num_noises = made.num_noises or _FEW
+        made.shared = made.shared or False
+        made.groups = made.groups or 1
+        require(
+            made.groups == 1 or made.shared,
+            "`groups` must be 1 unless examples share noises.",
+            groups=made.groups,
+            shared=made.shared,
+        )
+        made._find_noise(class_counts)
+        return made
+
+    def _find_noise(self, class_counts):
+        has_labels = self.shared == "labels"
+        if self.noise is None:
+            require(
+                not has_labels or class_counts is not None,
+                "`class_counts` must be given if labels are noises: by them it "
+                "is known how often each is.",
+                class_counts=None,
+            )
+            self.noise = "uniform"
+            if class_counts is not None:
+                power = 1.0 if has_labels else 0.75
+                self.noise = UnigramNoise(class_counts, power)
+        if isinstance(self.noise, str):
+            self.noise = NOISES[self.noise]()
+        if has_labels:
+            check_positive_int("num_noises", self.num_noises, 2)
+            power = isinstance(self.noise, UnigramNoise) and self.noise.power
+            require(
+                power == 1 and self.estimate == "joint",
+                "`noise` must be drawn as labels are, "
+                "`UnigramNoise(counts, power=1.0)`, and `estimate` must be "
+                "'joint', if labels are noises.",
+                noise=type(self.noise).__name__,
+                power=power,
+                estimate=self.estimate,
+            )
+
+    def _choose(self, num_classes, class_counts):
+        """Sets what is open by the number of classes and their counts."""
+        candidates, noises = self.num_candidates, self.num_noises
+        is_open = candidates is None and noises is None
+        # Labels leave one place for what is drawn.
+        least = 2 if noises is None and self.shared == "labels" else 1
+        if is_open and num_classes <= MOST_SCORED:
+            self.selector, self.num_noises = AllClasses(), least
+            if self.shared != "neighbors":
+                self.groups = 1
+            return
+        counts = np.ones(num_classes) if class_counts is None else class_counts
+        self.selector = FrequentClasses(counts)
+        scored = min(SCORED, num_classes - 1)
+        in_groups = is_open and self.groups is None and self.shared is not False
+        if in_groups:
+            scored = enough_scored(counts, scored)
+        worthy = worthy_candidates(counts, scored)
+        if candidates is None:
+            given = scored - worthy if noises is None else noises
+            most = num_classes - 1 - given
+            candidates = max(1, min(most, max(worthy, scored - given)))
+        if noises is None:
+            most = num_classes - 1 - candidates
+            noises = max(scored - worthy, scored - candidates)
+            noises = max(1, min(most, noises))
+        if in_groups:
+            noises = max(noises, _FEWEST_SHARED)
+            groups = round((SCORED - candidates) / noises)
+            self.groups = min(max(1, groups), _MOST_GROUPS)
+        if self.shared is None:
+            self.shared = noises >= _FEWEST_SHARED
+            by_labels = self.noise is None and self.estimate == "joint"
+            if self.shared and by_labels and class_counts is not None:
+                self.shared = "labels"
+        self.num_candidates, self.num_noises = candidates, max(least, noises)
+
+    def summary(self):
+        """What a step scores, a line for candidates and one for noises."""
+        whose = {
+            False: "for each example",
+            True: "shared by a batch",
+            "labels": "labels of the batch first",
+            "neighbors": f"shared by {self.groups} examples at a time",
+        }
+        selector, noise = (
+            type(part).__name__ for part in (self.selector, self.noise)
+        )
+        number = f"{self.num_noises:,}"
+        if self.of_batch and self.groups > 1:
+            number += f" for each of {self.groups} groups"
+        return (
+            f"candidates: {self.num_candidates:,}, by {selector}",
+            f"noises: {number}, {whose[self.shared]}, by {noise}",
+        )
+
+    def draw(
+        self,
+        scores,
+        features,
+        labels,
+        seed,
+        context=None,
+        learn=True,
+        counted=None,
+    ):
+        """Draws candidates and noises, and computes losses."""
+        fixed = tf.stop_gradient(features)
+        if learn:
+            self.selector._before_step(scores, fixed)
+        selected = self.selector.select(scores, fixed, context)
+        noises = self.draw_noises(selected, labels, seed, counted)
+        lists = labels[:, None], *_last_apart(noises.ids), selected
+        offsets = (
+            tf.zeros((tf.size(labels), 1)),
+            *_last_apart(noises.offsets),
+            tf.where(selected >= 0, 0.0, _NONE),
+        )
+        shared = bool(self.shared)
+        if self.shared == "neighbors":
+            shared = self.groups > 1
+        kinds = False, shared, shared, selected.shape.rank == 1
+        order, number = np.argsort(kinds, kind="stable"), kinds.count(False)
+        if number == len(lists):
+            found = scores.own(features, *lists, offsets=offsets)
+        else:
+            found = scores.shared(
+                features,
+                [lists[place] for place in order[:number]],
+                [lists[place] for place in order[number:]],
+                [offsets[place] for place in order],
+                self.groups if self.shared == "neighbors" else None,
+            )
+        label, *drawn, inside = (found[place] for place in np.argsort(order))
+        if noises.left_out is not None:
+            left_out = tf.split(noises.left_out, [self.num_noises - 1, 1], 1)
+            drawn = [
+                tf.where(where, _NONE, part)
+                for where, part in zip(left_out, drawn, strict=True)
+            ]
+        of_rows = selected[None] if kinds[-1] else selected
+        same = tf.equal(of_rows, labels[:, None])
+        hit = tf.reduce_any(same, axis=1)
+        estimate = joint_losses if self.estimate == "joint" else separate_losses
+        losses = estimate(
+            label[:, 0],
+            inside,
+            drawn,
+            (label + noises.label_offset)[:, 0],
+            hit,
+        )
+        if learn:
+            self.selector.after_step(scores, labels, hit)
+            self.noise.observe(labels, hit)
+            losses = _after_writes(losses, self.selector)
+        # The label's own score, computed in another way, may be above itself.
+        best = tf.reduce_max(tf.where(same, _NONE, inside), axis=1)
+        return Draw(losses, hit, hit & (best <= label[:, 0]))
+
+    def draw_noises(self, selected, labels, seed, counted=None):
+        """Draws noises."""
+        rows = tf.size(labels)
+        # Noises of several examples cannot keep clear of the candidates of
+        # all of them; those that are candidates of an example count as 0 in
+        # it, which leaves the expectation of the sum as it was.
+        excluded = None
+        if selected.shape.rank == 1 or not self.shared:
+            excluded = selected
+        number, size = rows, self.num_noises
+        if self.of_batch:
+            number, size = None, self.groups * self.num_noises
+        elif self.shared:
+            number = (rows + self.groups - 1) // self.groups
+        ids = self.noise.sample(random_bits(seed, size, number), excluded)
+        places = groups = left_out = None
+        draws = self.num_noises
+        if self.shared == "labels" or self.of_batch and self.groups > 1:
+            start, _ = rows_of_all_devices(rows)
+            places = start + tf.range(rows)
+            if self.groups > 1:
+                # Examples next to each other are in different ones.
+                groups = places % self.groups
+        if self.shared == "labels":
+            ids, left_out = self._labels_first(
+                ids, labels, seed, excluded, counted, places, groups
+            )
+            draws -= 1
+        if groups is not None:
+            ids = tf.reshape(ids, (self.groups, self.num_noises))
+        # How often each is drawn: by one of them, or by all in one sum.
+        draws = draws if self.estimate == "joint" else 1
+        log_draws = tf.math.log(float(draws))
+        offsets = -self.noise.log_prob(ids, excluded) - log_draws
+        offsets = tf.where(ids >= 0, offsets, _NONE)
+        label_offset = -self.noise.log_prob(labels[:, None], excluded)
+        label_offset -= log_draws
+        of_rows = ids
+        if self.shared == "neighbors":
+            of_rows = tf.gather(ids, tf.range(rows) // self.groups)
+        elif groups is not None:
+            of_rows = tf.gather(ids, groups)
+            # In the order of the first rows of this device.
+            order = (start + tf.range(self.groups)) % self.groups
+            ids, offsets = tf.gather(ids, order), tf.gather(offsets, order)
+        if excluded is None:
+            held = _hold(selected, of_rows)
+            left_out = held if left_out is None else held | left_out
+        return Noises(ids, offsets, left_out, label_offset)
+
+    def _labels_first(
+        self, drawn, labels, seed, excluded, counted, places, groups
+    ):
+        """Noises that are labels of the batch, as far as there are."""
+        others = labels
+        if counted is not None:
+            others = tf.where(counted, labels, -1)
+        others = of_all_devices(others)
+        noises = self.noise._may_draw(others)
+        if excluded is not None:
+            noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
+        end = self.num_noises - 1
+        most = self.groups * end
+        chosen = random_order(seed, noises)[:most]
+        whose = tf.where(tf.gather(noises, chosen), chosen, -1)
+        missing = most - tf.size(whose)
+        whose = tf.pad(whose, [[0, missing]], constant_values=-1)
+        whose = tf.transpose(tf.reshape(whose, (end, self.groups)))
+        whose = tf.pad(whose, [[0, 0], [0, 1]], constant_values=-1)
+        # Of one tensor, as a batch may have no labels at all.
+        chosen = tf.reshape(whose, (-1,))
+        rest = tf.size(others) + tf.range(tf.size(drawn))
+        ids = tf.gather(
+            tf.concat([others, drawn], axis=0),
+            tf.where(chosen >= 0, chosen, rest),
+        )
+        if groups is not None:
+            whose = tf.gather(whose, groups)
+        own = tf.equal(places[:, None], whose)
+        has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
+        spare = tf.equal(tf.range(self.num_noises), end - 1)
+        return ids, own | (has_none & spare)
+
+
+def _last_apart(noises):
+    """All noises but the last, and that, whose place a label may take."""
+    return noises[..., :-1], noises[..., -1:]
+
+
+def _hold(selected, ids):
+    """Whether candidates of rows hold ids."""
+    common = ids[None] if ids.shape.rank == 1 else ids
+    if selected.shape[1] > _COMPARED:
+        return is_in(selected, common)
+    # A column at a time: TensorFlow reduces a short last axis slowly.
+    columns = tf.unstack(selected, axis=1)
+    return functools.reduce(
+        tf.logical_or, [tf.equal(column[:, None], common) for column in columns]
+    )
+
+
+def _after_writes(losses, layer):
+    """`losses`, whose gradients need what a layer wrote in this step."""
+    written = [
+        tf.reshape(own_value(variable), (-1,))[:1]
+        for variable in layer.non_trainable_variables
+        if variable.dtype == "int32"
+    ]
+    if not written:
+        return losses
+    nothing = 0.0 * tf.cast(tf.concat(written, axis=0), "float32")
+    return losses * (1.0 + tf.reduce_sum(nothing))
+
+
+def joint_losses(label, candidates, noises, label_noise, hit):
+    """Losses with all noises of an example in one sum."""
+    noises, last = noises
+    last = tf.where(hit[:, None], last, label_noise[:, None])
+    return log_sum_exp(candidates, noises, last) - label
+
+
+def separate_losses(label, candidates, noises, label_noise, hit):
+    """Losses with a logarithm for each noise: Algorithm 1."""
+    inside = log_sum_exp(candidates)
+    noises = tf.concat(noises, axis=1)
+    noises = tf.where(hit[:, None], noises, label_noise[:, None])
+    totals = log_add_exp(inside[:, None], noises)
+    return tf.reduce_mean(totals, axis=1) - label
+
+
+def is_in(sets, ids):
+    """Whether ids are in sets, without a comparison of each with each."""
+    size = sets.shape[1]
+    number = tf.shape(sets)[0]
+    if not size:
+        shape = tf.maximum(tf.shape(ids), tf.stack([number, 1]))
+        return tf.zeros(shape, "bool")
+    flat = tf.reshape(tf.sort(sets, axis=1), (-1,))
+    start = size * tf.range(number)[:, None]
+    # How many of the set are at most the id.
+    below = tf.zeros_like(start + ids)
+    for power in reversed(range(size.bit_length())):
+        further = below + (1 << power)
+        entry = tf.gather(flat, start + tf.minimum(further, size) - 1)
+        below = tf.where((further <= size) & (entry <= ids), further, below)
+    last = tf.gather(flat, start + tf.maximum(below - 1, 0))
+    return (below > 0) & (last == ids) & (ids >= 0)
+
+
+def worthy_candidates(counts, number, power=0.75):
+    """How many of the frequent classes to score always, not by chance."""
+    squares = _squares(counts, number, power)
+    return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
+
+
+def enough_scored(counts, most):
+    """How many classes an example scores, candidates and noises together."""
+    squares = _squares(counts, most)
+    labels = np.clip(np.sum(counts), _FEW_LABELS, _MANY_LABELS)
+    small = _SMALL_ERROR * np.sqrt(labels / _FEW_LABELS)
+    for number in range(_LEAST_SCORED, most):
+        errors = squares[: number - 1] / np.arange(number - 1, 0, -1)
+        if errors.min() <= small:
+            return number
+    return most
+
+
+def _squares(counts, number, power=0.75):
+    """Mean squares of what one noise gives for the sum over all classes."""
+    shares = np.sort(np.asarray(counts, "float64"))[::-1]
+    shares /= shares[0]
+    # Of all classes but so many.
+    rest, squares = (
+        np.cumsum(part[::-1])[::-1][1:number]
+        for part in (shares**power, shares ** (2 - power))
+    )
+    return rest * squares / shares.sum() ** 2

@@ -1,0 +1,486 @@
+"""What a step draws and its losses, against the paper in NumPy."""
+
+import json
+import warnings
+
+import cane_reference as reference
+import numpy as np
+import pytest
+import tensorflow as tf
+from class_models import cane
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed.classes import AllClasses
+from keras_compembed.classes import FrequentClasses
+from keras_compembed.classes import LearnedNoise
+from keras_compembed.classes import Selector
+from keras_compembed.classes import UnigramNoise
+from keras_compembed.classes.noise import UniformNoise
+from keras_compembed.classes.sampling import MOST_SCORED
+from keras_compembed.classes.sampling import SCORED
+from keras_compembed.classes.sampling import enough_scored
+from keras_compembed.classes.sampling import worthy_candidates
+
+MANY, WIDTH = 60, 8
+COUNTS = 1 + 600 // np.arange(1, MANY + 1)
+Q = COUNTS / COUNTS.sum()
+# Of nearly a million labels.
+ZIPF = 1e5 / np.arange(1, 10_001)
+
+
+class Given(Selector):
+    """Candidates from a table by the order of examples."""
+
+    table = learned = None
+
+    def select(self, scores, features, context=None):
+        return tf.constant(self.table, "int32")
+
+    def after_step(self, scores, labels, hit):
+        self.learned = labels, hit
+
+
+class Seen(UnigramNoise):
+    """Keeps the ids whose probabilities a step asks for."""
+
+    def log_prob(self, ids, excluded=None):
+        self.asked.append(ids)
+        return super().log_prob(ids, excluded)
+
+
+def make_head(table, noise=None, **kwargs):
+    """A built layer, with weights of size 1."""
+    selector = Given()
+    selector.table = table
+    noise = noise or Seen(COUNTS, power=1)
+    noise.asked = []
+    kwargs = {"num_candidates": 20, "num_noises": 10, **kwargs}
+    return cane(MANY, WIDTH, 2, selector=selector, noise=noise, **kwargs)
+
+
+def batch(rows, distinct=False):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, WIDTH)).astype("float32")
+    y = rng.permutation(MANY)[:rows]
+    if not distinct:
+        y = rng.integers(MANY, size=rows)
+    return tf.constant(x), tf.constant(y, "int32")
+
+
+def losses_of(head, x, y, **kwargs):
+    return kc.CANELoss(reduction=None)(y, head(x, training=True), **kwargs)
+
+
+def take_step(head, x, y, weight=None, jit_compile=False):
+    """Losses, gradients of their mean and metrics; and the noises drawn."""
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = head(x, training=True)
+            losses = kc.CANELoss(reduction=None)(y, outputs, weight)
+            loss = tf.reduce_mean(losses)
+        sources = [x, head.kernel.value, head.bias.value]
+        gradients = map(tf.convert_to_tensor, tape.gradient(loss, sources))
+        names = "features", "kernel", "bias"
+        found = dict(zip(names, gradients, strict=True))
+        if not jit_compile:
+            for metric in (kc.Coverage(), kc.ClassAccuracy()):
+                metric.update_state(y, outputs)
+                found[metric.name] = metric.result()
+        number = head.sampling.num_noises
+        noises = [ids for ids in head.noise.asked if ids.shape[-1] == number]
+        return {"losses": losses, **found}, noises[0]
+
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+    found, noises = step(x)
+    return found, noises.numpy()
+
+
+def by_paper(head, x, y, *args, **kwargs):
+    weights = head.kernel.numpy(), head.bias.numpy()
+    return reference.head(x.numpy(), *weights, y.numpy(), *args, **kwargs)
+
+
+def check(found, right, rtol=1e-4, atol=1e-6):
+    """Against `reference.head`; weights of noises are integers of 38 bits."""
+    for name in ("losses", "features", "kernel", "bias"):
+        np.testing.assert_allclose(
+            found[name], right[name], rtol, atol, err_msg=name
+        )
+
+
+def table_of(kind, rows, size=None):
+    """What a selector gives, what each row considers, and what all do."""
+    rng = np.random.default_rng(5)
+    number = 1 if kind == "shared" else rows
+    # Of one's own, more than are compared one by one, in some.
+    size = size or (15 if kind == "shared" else 40 if rows == 30 else 6)
+    table = np.array([rng.permutation(MANY)[:size] for _ in range(number)])
+    table[::2, -1] = -1
+    if kind == "shared":
+        own = np.tile(table, (rows, 1))
+        return table[0], own, [k for k in table[0] if k >= 0]
+    return table, table, []
+
+
+@pytest.mark.parametrize(
+    ("estimate", "shared", "groups", "kind", "rows", "jit_compile"),
+    [
+        *[
+            (estimate, *share, kind, 30, False)
+            for estimate in ("joint", "separate")
+            for share in ((False, 1), (True, 1), (True, 4), ("neighbors", 4))
+            for kind in ("own", "shared")
+        ],
+        ("joint", True, 1, "own", 3, False),
+        # Groups of neighbors have a form of their own.
+        pytest.param(
+            *("joint", "neighbors", 4, "own", 30, True), marks=pytest.mark.apart
+        ),
+    ],
+)
+def test_algorithm_1(estimate, shared, groups, kind, rows, jit_compile):
+    """Noises that are candidates of a row count as 0 in it."""
+    table, of_rows, common = table_of(kind, rows)
+    head = make_head(
+        table, num_noises=3, shared=shared, groups=groups, estimate=estimate
+    )
+    x, y = batch(rows)
+    found, drawn = take_step(head, x, y, jit_compile=jit_compile)
+    if shared == "neighbors":
+        # 30 rows are 7 groups of 4, and one of 2.
+        assert drawn.shape == (8, 3)
+        drawn = np.repeat(drawn, 4, axis=0)[:rows]
+    elif groups > 1:
+        # 30 rows are dealt to 4 groups in turn.
+        assert drawn.shape == (groups, 3)
+        drawn = drawn[np.arange(rows) % groups]
+    q = reference.outside(Q, common)
+    if not shared:
+        q = np.array([reference.outside(Q, row) for row in of_rows])
+    check(found, by_paper(head, x, y, of_rows, drawn, q, form=estimate))
+    if jit_compile:
+        return
+    hits = (of_rows == y.numpy()[:, None]).any(axis=1)
+    assert found["coverage"] == np.float32(np.mean(hits))
+    every = x.numpy() @ head.kernel.numpy().T + head.bias.numpy()
+    highest = [
+        max(row[own[own >= 0]]) <= row[label] + 1e-6
+        for row, label, own in zip(every, y.numpy(), of_rows, strict=True)
+    ]
+    best = np.mean(np.logical_and(hits, highest))
+    assert found["accuracy"] == np.float32(best)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 80.0, 1e4, 1e30])
+@pytest.mark.parametrize("estimate", ["joint", "separate"])
+def test_extreme_scores_and_nothing_drawn(estimate, size):
+    """What is far above all others is all there is, and nothing is NaN."""
+    rows = 12
+    table = table_of("own", rows, 20)[0]
+    # No candidates for two rows; no noises are left for three more.
+    table[[0, 5]] = -1
+    table[[1, 2, 6]] = np.arange(20)
+    counts = np.where(np.arange(MANY) < 20, COUNTS, 0)
+    noise = Seen(counts, power=1)
+    head = make_head(table, noise, num_noises=3, estimate=estimate)
+    head.kernel.assign(head.kernel * size)
+    # A class of a score of minus infinity is as one that is not there.
+    head.bias.assign(np.where(np.arange(MANY) == 3, -np.inf, head.bias))
+    x, y = batch(rows)
+    y = tf.where(tf.range(rows) % 2 == 0, y % 20, y)
+    y = tf.where(y == 3, 4, y)
+    found, drawn = take_step(head, x, y)
+    assert (drawn[[1, 2, 6]] == -1).all() and (drawn[0] >= 0).all()
+    # Labels that are never drawn have the least weight, 1 of 2^38 in all.
+    q = head.noise.log_prob(tf.range(MANY)[None], table).numpy()
+    q = np.exp(q.astype("float64"))
+    right = by_paper(head, x, y, table, drawn, q, form=estimate)
+    check(found, right, atol=1e-4 * (1 + size))
+    # A label without a score; and features that are NaN spoil their row.
+    x = x.numpy()
+    x[4] = np.nan
+    losses = losses_of(head, x, tf.where(tf.range(rows) == 7, 3, y)).numpy()
+    assert losses[7] == np.inf and np.isnan(losses[4])
+    assert np.isfinite(np.delete(losses, [4, 7])).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "num_noises", "groups", "jit_compile"),
+    [
+        # More labels than noises, as many, and fewer.
+        ("shared", 30, 12, 1, False),
+        ("shared", 12, 13, 1, False),
+        ("own", 30, 31, 1, False),
+        ("shared", 30, 5, 3, False),
+        ("shared", 2, 4, 3, False),
+        pytest.param("own", 12, 20, 2, True, marks=pytest.mark.apart),
+    ],
+)
+def test_labels_as_noises(kind, rows, num_noises, groups, jit_compile):
+    """Of those examples that count, and each without its own."""
+    table, of_rows, common = table_of(kind, rows)
+    kwargs = {"num_noises": num_noises, "groups": groups, "shared": "labels"}
+    head = make_head(table, **kwargs)
+    places = groups * (num_noises - 1)
+    # Labels say whose they are, where that matters.
+    x, y = batch(rows, distinct=groups > 1 or places < rows)
+    weight = 1.0 * (np.arange(rows) % 5 != 3)
+    found, noises = take_step(head, x, y, weight, jit_compile)
+    noises = noises.reshape(groups, num_noises)
+    labels = np.where(weight, y.numpy(), -1)
+    are_noises = (labels >= 0) & ~np.isin(labels, common)
+    # Groups get labels in turn, as far as there are, but for the last place.
+    taken = min(are_noises.sum(), places)
+    turns = noises[:, :-1].T.ravel()
+    assert set(turns[:taken]) <= set(labels[are_noises])
+    left = list(np.flatnonzero(are_noises))
+    order = []
+    for label in turns[:taken]:
+        order.append(next(row for row in left if labels[row] == label))
+        left.remove(order[-1])
+    if rows > places:
+        # Those without room are not always the last.
+        assert sorted(order) != list(np.flatnonzero(are_noises)[:taken])
+    every = []
+    for row in range(rows):
+        # Those of a group are every so many.
+        own = order[row % groups :: groups], labels, noises[row % groups]
+        own = reference.labels_as_noises(row, *own, common)
+        part = x[row : row + 1], y[row : row + 1], [of_rows[row]], [own]
+        q = reference.outside(Q, common)
+        share = {"form": "joint", "sample_weight": weight[[row]]}
+        every.append(by_paper(head, *part, q, **share))
+    right = {
+        "losses": weight * [each["losses"][0] for each in every],
+        "features": np.concatenate([each["features"] for each in every]) / rows,
+        "kernel": np.mean([each["kernel"] for each in every], axis=0),
+        "bias": np.mean([each["bias"] for each in every], axis=0),
+    }
+    check(found, right)
+
+
+@pytest.mark.parametrize(
+    ("shared", "groups"), [(True, 5), ("labels", 5), ("neighbors", 4)]
+)
+def test_groups_of_no_rows(shared, groups):
+    """A batch may have fewer examples than groups, or none."""
+    for rows in (0, 2):
+        head = make_head(np.arange(20), shared=shared, groups=groups)
+        losses = losses_of(head, *batch(rows))
+        assert losses.shape == (rows,)
+        assert np.isfinite(losses).all()
+
+
+def test_classes_that_were_never_counted_are_no_noises():
+    """Weighted as what is drawn next to never, one would be all there is."""
+    counts = np.where(np.arange(MANY) < 5, 0, COUNTS)
+    x, y = batch(12)
+    losses = []
+    for labels in (y, tf.where(tf.range(12) < 3, 2, y)):
+        noise = UnigramNoise(counts, power=1)
+        kwargs = {"num_noises": 13, "shared": "labels"}
+        head = make_head(np.arange(8, 28), noise, **kwargs)
+        losses.append(losses_of(head, x, labels).numpy()[3:])
+    assert np.abs(losses[1] - losses[0]).max() < 3
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_step_of_training_teaches_the_selector_and_the_noise(learn):
+    x, y = batch(8)
+    # The labels of the first half are candidates, and scored by themselves.
+    labels = y.numpy()
+    table = np.where(np.arange(8) < 4, labels, (labels + 1) % MANY)[:, None]
+    head = make_head(table, LearnedNoise(decay=1.0))
+    outputs = head(x, training=learn)
+    kc.CANELoss(evaluation="sampled")(y, outputs)
+    misses = np.bincount(labels[4:], minlength=MANY)
+    np.testing.assert_array_equal(head.noise.misses, learn * misses)
+    assert (head.selector.learned is not None) == learn
+    if learn:
+        hits = head.selector.learned[1]
+        np.testing.assert_array_equal(hits, np.arange(8) < 4)
+        # The only candidate is the label itself.
+        assert kc.ClassAccuracy()(y, outputs) == 0.5
+
+
+LIKE_LABELS = UnigramNoise(COUNTS, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "received", "kwargs"),
+    [
+        ("selector", "beam", {"selector": "beam"}),
+        ("num_candidates", 0, {"num_candidates": 0}),
+        ("num_noises", True, {"num_noises": True}),
+        *[("shared", v, {"shared": v}) for v in (0, 2.5, "label")],
+        ("groups", 0, {"groups": 0}),
+        ("groups", 2, {"groups": 2}),
+        ("groups", None, {"shared": "neighbors"}),
+        ("estimate", "both", {"estimate": "both"}),
+        *[("noise", v, {"noise": v}) for v in ("unigram", 3, {})],
+        ("noise", 0.75, {"shared": "labels"}),
+        (
+            *("noise", "UniformNoise"),
+            {"shared": "labels", "noise": UniformNoise()},
+        ),
+        ("num_noises", 1, {"shared": "labels", "num_noises": 1}),
+        (
+            *("estimate", "separate"),
+            {"shared": "labels", "noise": LIKE_LABELS, "estimate": "separate"},
+        ),
+    ],
+)
+def test_wrong_arguments(argument, received, kwargs):
+    kwargs = {"noise": UnigramNoise(COUNTS), "selector": Given(), **kwargs}
+    with refused(argument, received):
+        kc.CANESoftmax(MANY, sampling=kc.Sampling(**kwargs))
+
+
+def test_labels_need_counts_and_layers_a_sampling():
+    with refused("class_counts", None):
+        cane(MANY, selector=Given(), shared="labels")
+    for sampling in ("beam", Given(), None):
+        with refused("sampling"):
+            kc.CANESoftmax(MANY, sampling=sampling)
+
+
+# What is chosen where nothing is said.
+
+
+def mean_square(counts, candidates, number, power):
+    """That of the estimate of noises, over their number, as a plain sum."""
+    p = np.sort(counts)[::-1] / counts.sum()
+    rest = p[candidates:]
+    q = rest**power / np.sum(rest**power)
+    return np.sum(q * (rest / q) ** 2) / (number - candidates)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.75])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        ZIPF[:300],
+        np.ones(300),
+        np.random.default_rng(0).permutation(1 / np.arange(1, 301) ** 0.5),
+        np.r_[np.full(7, 1e6), np.ones(293)],
+    ],
+)
+def test_number_of_least_error(counts, power):
+    number = 60
+    chosen = worthy_candidates(counts, number, power)
+    errors = [mean_square(counts, n, number, power) for n in range(1, number)]
+    assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "labels, small",
+    [(1, 7e-4), (1e6, 7e-4), (4e6, 1.4e-3), (8e6, 1.98e-3), (1e9, 1.98e-3)],
+)
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 0.9, 1.0, 1.3])
+def test_an_example_scores_the_fewest_that_are_enough(exponent, labels, small):
+    counts = np.random.default_rng(0).permutation(
+        np.arange(1, 5001) ** -exponent
+    )
+    counts *= labels / counts.sum()
+    chosen = enough_scored(counts, SCORED)
+    assert 200 <= chosen <= SCORED
+
+    def error(number):
+        worthy = worthy_candidates(counts, number)
+        return mean_square(counts, worthy, number, 0.75)
+
+    if chosen < SCORED:
+        assert error(chosen) <= small
+    if chosen > 200:
+        assert error(chosen - 1) > small
+
+
+def lines_of(head):
+    lines = []
+    head.summary(lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("counts", [None, ZIPF[:MOST_SCORED]])
+def test_few_classes_are_all_scored(counts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = kc.CANESoftmax(MOST_SCORED, counts, name="head")
+        config = json.loads(json.dumps(head.get_config()))
+        again = kc.CANESoftmax.from_config(config)
+        labels = cane(1500, class_counts=ZIPF[:1500], shared="labels")
+    for each in (head, again, labels):
+        assert isinstance(each.selector, AllClasses)
+        assert not each.samples
+    assert lines_of(head)[1].startswith("candidates: all classes")
+
+
+def test_many_classes():
+    head = kc.CANESoftmax(10_000, ZIPF, name="head")
+    assert isinstance(head.selector, FrequentClasses)
+    assert isinstance(head.noise, UnigramNoise)
+    scored = enough_scored(ZIPF, SCORED)
+    number = head.sampling.num_candidates
+    assert number == worthy_candidates(ZIPF, scored)
+    # Another group would be further from a thousand classes.
+    noises = scored - number
+    assert abs(number + 3 * noises - SCORED) < noises / 2
+    assert lines_of(head) == [
+        "head: 10,000 classes",
+        f"candidates: {number}, by FrequentClasses",
+        f"noises: {noises} for each of 3 groups, "
+        "labels of the batch first, by UnigramNoise",
+    ]
+    again = kc.CANESoftmax.from_config(head.get_config())
+    assert lines_of(again) == lines_of(head)
+
+
+@pytest.mark.parametrize(
+    "given, chosen",
+    [
+        ({"selector": FrequentClasses(ZIPF)}, (10, 10, False, 1)),
+        ({"num_candidates": 300}, (300, 700, "labels", 1)),
+        ({"num_noises": 400}, (600, 400, "labels", 1)),
+        ({"num_noises": 2000}, (394, 2000, "labels", 1)),
+        ({"num_candidates": 9_900}, (9_900, 99, False, 1)),
+        ({"noise": UnigramNoise(ZIPF)}, (149, 289, True, 3)),
+        ({"shared": True}, (149, 289, True, 3)),
+        ({"shared": "neighbors", "groups": 16}, (394, 606, "neighbors", 16)),
+        ({"shared": False}, (394, 606, False, 1)),
+        ({"groups": 1}, (394, 606, "labels", 1)),
+        ({"groups": 5}, (394, 606, "labels", 5)),
+        ({"num_noises": 400, "groups": 2}, (600, 400, "labels", 2)),
+        ({"num_candidates": 20, "num_noises": 10}, (20, 10, False, 1)),
+    ],
+)
+def test_what_is_given(given, chosen):
+    head = cane(10_000, class_counts=ZIPF, **given)
+    for each in (head, kc.CANESoftmax.from_config(head.get_config())):
+        sampling = each.sampling
+        numbers = sampling.num_candidates, sampling.num_noises
+        assert chosen == (*numbers, sampling.shared, sampling.groups)
+
+
+@pytest.mark.parametrize(
+    "share, shared, groups",
+    [(False, False, 1), (True, True, 3), ("labels", "labels", 2)]
+    + [(20, "neighbors", 20)],
+)
+def test_configs_of_earlier_versions(share, shared, groups):
+    """They have what is of `Sampling` as arguments of the layer."""
+    config = cane(MANY, class_counts=COUNTS, selector=Given()).get_config()
+    old = config.pop("sampling")["config"]
+    old.update(estimate="joint", num_candidates=7, num_noises=5)
+    old["noise"]["config"]["power"] = 1.0
+    del old["shared"], old["groups"]
+    old.update(share_noises=share, noise_groups=1 if share == 20 else groups)
+    with tf.keras.utils.custom_object_scope({"Given": Given}):
+        head = kc.CANESoftmax.from_config({**config, **old})
+    assert isinstance(head.selector, Given) and head.noise.power == 1
+    sampling = head.sampling
+    assert (sampling.num_candidates, sampling.num_noises) == (7, 5)
+    assert (sampling.shared, sampling.groups) == (shared, groups)
