@@ -21,20 +21,12 @@ def layer_paths(root):
 
 def inner_layers(layer):
     """Layers that a layer, or a model, holds itself."""
-    # Keras lists them so for any layer, not for models alone.
-    return keras.Model.layers.fget(layer)
+    return layer._flatten_layers(include_self=False, recursive=False)
 
 
 def all_layers(root):
     """A layer and those in it, each once, however deep."""
-    # In the order of Keras: the deeper, the other way round.
-    found, left = {id(root): root}, inner_layers(root)[::-1]
-    while left:
-        layer = left.pop()
-        if id(layer) not in found:
-            found[id(layer)] = layer
-            left += inner_layers(layer)
-    return list(found.values())
+    return root._flatten_layers()
 
 
 def own_variables(layer):
