@@ -30,6 +30,8 @@ def main(arguments=None):
     model = _make_classifier()
     method = kc.methods.Codes(8, 16)
     small, compressing = _walk(kc.compression.compress_model, model, method)
+    budget = kc.Budget(max_bytes=60_000)
+    _, searching = _walk(kc.compression.compress_model, model, budget)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.tflite")
         _, exporting = _walk(kc.export.export_litert, small, path)
@@ -42,6 +44,7 @@ def main(arguments=None):
     _, stepping = _walk(head.train_on_batch, features, labels)
     walks = {
         "compress_model": compressing,
+        "Budget": searching,
         "export_litert": exporting,
         "strip": stripping,
         "grow": growing,

@@ -12,8 +12,8 @@ from keras_compembed.compression.table_choice import find_layers
 from keras_compembed.compression.table_choice import find_table_poolings
 from keras_compembed.compression.table_choice import reason_against
 from keras_compembed.methods.codes import Codes
-from keras_compembed.methods.exact_methods import exact_methods
 from keras_compembed.methods.method import Method
+from keras_compembed.methods.settings import exact_methods
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import require

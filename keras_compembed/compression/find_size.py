@@ -3,24 +3,45 @@
 import math
 import warnings
 
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.compression.budget import TunedCopies
 from keras_compembed.compression.budget import check_budget
+from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.compile_like import compile_like
-from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
-from keras_compembed.compression.searched_tables import find_searched_tables
+from keras_compembed.compression.replaced_table import ReplacedTable
+from keras_compembed.compression.replaced_table import copy_with_tables
+from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.size_search import SizeSearch
-from keras_compembed.compression.stop_request import StopRequest
+from keras_compembed.compression.size_search import StopRequest
+from keras_compembed.compression.size_search import TablePoints
 from keras_compembed.compression.strip import strip
 from keras_compembed.compression.table_choice import check_model
-from keras_compembed.compression.tuned_copies import TunedCopies
+from keras_compembed.compression.table_choice import choose_tables
+from keras_compembed.compression.table_choice import find_layers
+from keras_compembed.compression.table_choice import find_table_poolings
+from keras_compembed.compression.table_choice import reason_against
+from keras_compembed.methods.settings import exact_methods
+from keras_compembed.methods.settings import settings_by_default
+from keras_compembed.methods.settings import settings_of
+from keras_compembed.utils.model_parts import all_layers
+from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.model_parts import layer_paths
+from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import check_table
 
 # Files of larger models are not made to be counted.
 _LARGEST_ORIGINAL = 1 << 30
 # Sizes of a frontier are so many times apart, those of a search for a loss at
 # its end.
 _STEP, _LAST_STEP = 2.0, 1.15
+# Examples whose ids are counted.
+_EXAMPLES = 32_768
 
 
 def find_frontier(
@@ -62,6 +83,43 @@ def find_frontier(
     return found
 
 
+def find_searched_tables(model, budget, layers, seed, verbose):
+    """`TablePoints` of the tables of a model."""
+    given = find_layers(model, "sample_weight", budget.sample_weight)
+
+    def searched(name, layer):
+        if id(layer) in given:
+            weight = budget.sample_weight[given[id(layer)]]
+        else:
+            weight = _weights_by_counts(model, layer, budget.data)
+        tables = read_tables(layer)
+        for table in tables:
+            check_table(table, f"embeddings of {name}")
+        if budget.methods is not None:
+            settings = settings_of(budget.methods)
+        else:
+            settings = settings_of(exact_methods(tables[0]))
+            settings += settings_by_default(tables[0], weight)
+        settings = [
+            x for x in settings if reason_against(layer, x.method) is None
+        ]
+        if not settings:
+            return "no method can take its place"
+
+        def bytes_of(method, width=None):
+            size = method.litert_bytes(
+                layer.input_dim, width or layer.output_dim, budget.quantize
+            )
+            return len(tables) * size
+
+        points = TablePoints(tables, settings, bytes_of, weight, seed)
+        points.name, points.layer = name, layer
+        return points
+
+    wanted = find_layers(model, "layers", layers)
+    return choose_tables(model, wanted, "layers", searched, verbose)
+
+
 class FindSize:
     """Finds the best copy of a model within a limit, or within a loss."""
 
@@ -70,39 +128,86 @@ class FindSize:
     ):
         self._model = model
         self._budget = budget
+        self._seed = seed
+        self._sample_inputs = sample_inputs
         self._verbose = verbose
         self._stop = StopRequest()
         self._original_score = self._tuned = None
-        tables = find_searched_tables(model, budget, layers, seed, verbose)
+        self._tables = find_searched_tables(
+            model, budget, layers, seed, verbose
+        )
         if tunes and budget.data is not None:
             self._tuned = TunedCopies(model, budget.data, seed)
             self._original_score = self._tuned.score_of_original()
+        self._poolings = find_table_poolings(model)
+        self._is_checked = False
+        # Tuned copies and their scores, by choices.
         self._copies = {}
-        self._sizes = SizeSearch(
-            model, tables, budget, sample_inputs, self._stop, verbose
-        )
+        options = self._count, self._stop, self._say, budget.max_time
+        self._search = SizeSearch(self._tables, *options)
         self._original_bytes = self._count_original()
 
     def within_budget(self):
         """The best copy within the bytes, or the smallest within the loss."""
-        if self._budget.max_loss is None:
-            return self._within(self._budget.max_bytes)
-        max_loss = self._budget.max_loss
+        search, limit = self._search, self._budget.max_bytes
+        if limit is not None and search.count_smallest(limit) > limit:
+            raise self._refusal(limit)
         with self._stop.watching():
-            limits = self._limits()
-            low, high, held = -1, len(limits), None
-            # What holds the loss is in `held`, at the place `high`.
-            while high - low > 1 and not self._is_over(held):
-                middle = (low + high) // 2
-                found = self._try_loss(limits[middle], max_loss, held)
-                if found is None:
-                    low = middle
-                else:
-                    high, held = middle, found
-            if held is not None and low >= 0:
-                held = self._between(
-                    limits[low], self._sizes.files.of(held), held, max_loss
-                )
+            if limit is None:
+                found = self._within_loss(self._budget.max_loss)
+            else:
+                found = self._best_within(limit)
+        if found is None:
+            # What was learned takes more bytes than what was counted.
+            raise self._refusal(limit)
+        chosen, small = found
+        self._publish(chosen)
+        if self._verbose:
+            print(f"\n{self._budget.frontier}\n")
+            size = format_bytes(search.files[chosen])
+            name = self._budget.frontier.chosen.name
+            print(f"{self._model.name}: {name}, a file of {size}")
+        return small
+
+    def frontier(self):
+        """The `Frontier` of all sizes, without tuning."""
+        with self._stop.watching():
+            for limit in self._search.limits(_STEP):
+                if self._search.is_over:
+                    break
+                self._search.look(limit)
+        self._publish(None)
+        return self._budget.frontier
+
+    def _within_loss(self, max_loss):
+        """The smallest that holds a loss, between limits that close in."""
+        files, held = self._search.files, None
+        limits = self._search.limits(_STEP)
+        failed, size = limits[0] / _STEP, limits[-1]
+        while size / failed > _LAST_STEP:
+            limit = math.floor(math.sqrt(size * failed))
+            if held is None and size / failed <= _STEP:
+                limit = size
+            elif held and self._search.is_over:
+                break
+            self._say(f"Files of up to {limit:,} bytes:")
+            lost = math.inf
+            try:
+                # What is trained may grow beyond it.
+                found = self._best_within(limit, math.inf)
+                if found is not None:
+                    if found[0] not in self._copies:
+                        raise KeyboardInterrupt
+                    lost = self._tuned.loss(self._copies[found[0]][1])
+                    lost -= self._tuned.loss(self._original_score)
+            except KeyboardInterrupt:
+                if held is None:
+                    raise
+                self._stop.is_set = True
+            if lost <= max_loss:
+                held, size = found, min(limit, files[found[0]])
+            else:
+                failed = limit
         if held is None:
             self._publish(None)
             scores = (score for _, score in self._copies.values())
@@ -114,177 +219,136 @@ class FindSize:
                 f"copies of which the best reached {best:.4f}. Pass more "
                 "`epochs`, or a larger `max_loss`."
             )
-        return self._result(held)
-
-    def frontier(self):
-        """The `Frontier` of all sizes, without tuning."""
-        with self._stop.watching():
-            for limit in self._limits():
-                if self._sizes.is_over:
-                    break
-                self._sizes.look(limit)
-        self._publish(None)
-        return self._budget.frontier
-
-    def _limits(self):
-        """Limits from the smallest file up, each some times the last."""
-        smallest = self._sizes.count(self._sizes.smallest)
-        largest = self._sizes.largest_bytes()
-        number = max(1, math.ceil(math.log(largest / smallest, _STEP)))
-        step = (largest / smallest) ** (1 / number)
-        return [math.ceil(smallest * step**i) for i in range(number + 1)]
-
-    def _within(self, limit):
-        if self._sizes.count_smallest(limit) > limit:
-            raise self._refusal(limit)
-        number = 1 if self._tuned is None else self._budget.data.num_tuned
-        with self._stop.watching():
-            found = self._sizes.find(limit, number)
-            if not found:
-                # What was learned takes more bytes than what was counted.
-                raise self._refusal(limit)
-            chosen = found[0]
-            try:
-                if self._tuned is not None:
-                    chosen = self._tune(found, limit)
-            except KeyboardInterrupt:
-                # None was evaluated yet.
-                self._stop.is_set = True
-        return self._result(chosen)
-
-    def _refusal(self, limit):
-        choices = self._sizes.smallest
-        smallest = self._sizes.count(choices)
-        error = self._sizes.measured_error(choices)
-        others = self._sizes.files.besides(choices)
-        return ValueError(
-            f"`max_bytes` must allow a file of {smallest:,} bytes, the "
-            f"smallest that was found, of which {others:,} are not "
-            f"embeddings: with {self._sizes.describe(choices)}, which loses "
-            f"{error:.0%} of what tells rows apart. Received: "
-            f"max_bytes={limit}."
-        )
-
-    def _tune(self, found, limit=math.inf):
-        """Trains copies of several choices; the best of these."""
-        best = None
-        for choices in found:
-            if best is not None and self._sizes.is_over:
-                break
-            try:
-                score = self._score(choices)
-            except KeyboardInterrupt:
-                if best is None:
-                    raise
-                self._stop.is_set = True
-                break
-            if self._sizes.count(choices) > limit:
-                continue
-            loss = self._tuned.loss(score)
-            if best is None or loss < best[0]:
-                best = loss, choices
-        if best is None:
-            chosen = found[0]
-            self._copies.clear()
-            self._sizes.scores[chosen] = None
-            small = self._sizes.copy(chosen, is_filled=True)
-            self._sizes.count(chosen, small)
-            return chosen
-        return best[1]
-
-    def _score(self, choices):
-        """The metric of a copy after tuning; the copy is kept."""
-        if choices in self._copies:
-            return self._copies[choices][1]
-        tunes = self._budget.data.train is not None
-        with self._stop.waiting():
-            small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
-            self._compile(small)
-        score, interrupted = self._tuned.tune(small)
-        if interrupted:
-            self._stop.is_set = True
-        # Only training needs more than the rounded rows.
-        small = strip(small)
-        if tunes:
-            # What was trained may take other bytes.
-            self._sizes.count(choices, small)
-        self._sizes.scores[choices] = score
-        self._sizes.say(
-            f"{self._sizes.describe(choices)}: {self._tuned.metric} {score:.4f}"
-            + (" after tuning" if tunes else "")
-            + f", of the model {self._original_score:.4f}"
-        )
-        # Only the best is used, but which one may be known late.
-        self._copies[choices] = small, score
-        return score
-
-    def _try_loss(self, limit, max_loss, held):
-        """The best choices of a limit, if they hold a loss, or None."""
-        self._sizes.say(f"Files of up to {limit:,} bytes:")
-        try:
-            found = self._sizes.find(limit, self._budget.data.num_tuned)
-            # Files of what was trained meanwhile may have grown beyond it.
-            if not found:
-                return None
-            chosen = self._tune(found)
-        except KeyboardInterrupt:
-            if held is None:
-                raise
-            self._stop.is_set = True
-            return None
-        lost = self._tuned.loss(self._score(chosen))
-        lost -= self._tuned.loss(self._original_score)
-        return chosen if lost <= max_loss else None
-
-    def _between(self, failed, size, held, max_loss):
-        """Smaller choices that hold, between two limits."""
-        while size / failed > _LAST_STEP and not self._is_over(held):
-            limit = math.floor(math.sqrt(size * failed))
-            found = self._try_loss(limit, max_loss, held)
-            if found is None:
-                failed = limit
-            else:
-                held, size = found, min(limit, self._sizes.files.of(found))
         return held
 
-    def _is_over(self, held):
-        return held is not None and self._sizes.is_over
+    def _best_within(self, limit, most=None):
+        """The best choices within a limit and their copy, or None.
 
-    def _result(self, choices):
-        if choices in self._copies:
-            small = self._copies[choices][0]
-        else:
-            small = self._sizes.copy(choices, is_filled=True)
-            self._compile(small)
-        size = self._sizes.count(choices)
-        self._publish(choices)
-        if self._verbose:
-            print(f"\n{self._budget.frontier}\n")
-            name = self._sizes.describe(choices)
-            print(f"{self._model.name}: {name}, a file of {format_bytes(size)}")
-        self._copies.clear()
-        return small
+        With data, it is the best of a few that are tuned.
+        """
+        search, data = self._search, self._budget.data
+        most = limit if most is None else most
+        number = data.num_tuned if data else 1
+        search.look(limit)
+        found, grown = [], None
+        for choices in search.ranked(limit, families=number > 1):
+            if len(found) == number or (found and search.is_over):
+                break
+            if search.count(choices) > limit:
+                continue
+            is_first = not self._stop.is_set
+            try:
+                fit = self._tune if data else self._fit
+                found.append((*fit(choices), choices))
+            except KeyboardInterrupt:
+                self._stop.is_set = True
+                if found:
+                    break
+                if not is_first:
+                    raise
+                # What is fit by arithmetic has nothing to show before its end.
+                found.append((*self._fit(choices), choices))
+            if search.files[choices] > most:
+                found.pop()
+                grown = grown or choices
+        if not found and data and grown:
+            # Without the training that made the file larger.
+            self._copies.pop(grown, None)
+            found = [(*self._fit(grown), grown)]
+            if search.files[grown] > most:
+                return None
+        if not found:
+            return None
+        _, small, choices = min(found, key=lambda x: x[0])
+        return choices, small
 
-    def _compile(self, small):
-        data = self._budget.data
-        compile_like(small, self._model, data and data.compile)
-
-    def _publish(self, choices):
-        if self._stop.is_set:
-            warnings.warn(
-                "The search was interrupted: what is returned is the best of "
-                "what was found until then.",
-                stacklevel=6,
+    def _fit(self, choices, tunes=False):
+        """The error of choices, and a compiled copy with learned tables."""
+        with self._stop.waiting():
+            small, replaced = self._copy(choices, tunes)
+        pairs = self._search.of(choices)
+        for (table, place), each in zip(pairs, replaced, strict=True):
+            each.learn()
+            rows = [part.embeddings for part in each.small_parts()]
+            error = table.known[place] = table.error_of(rows)
+            self._say(
+                f"{table.name}: {each.method.name} fit with care, error "
+                f"{error:.4f}"
             )
-        self._budget.frontier = Frontier(
-            self._sizes.points(choices),
-            limit_bytes=self._budget.max_bytes,
-            quantize=self._budget.quantize,
-            min_runtime=self._budget.target.min_runtime,
-            original_bytes=self._original_bytes,
-            original_score=self._original_score,
-            metric=None if self._tuned is None else self._tuned.metric,
+        with self._stop.waiting():
+            data = self._budget.data
+            compile_like(small, self._model, data and data.compile)
+            if not tunes:
+                # What was learned may take other bytes.
+                self._search.learn(choices, *self._file(small))
+        return self._search.loss(choices), small
+
+    def _tune(self, choices):
+        """The score of choices as a loss, and a copy after tuning."""
+        if choices not in self._copies:
+            tunes = self._budget.data.train is not None
+            _, small = self._fit(choices, tunes)
+            score, interrupted = self._tuned.tune(small)
+            self._stop.is_set |= interrupted
+            if tunes:
+                # Only training needs more than the rounded rows.
+                small = strip(small)
+                with self._stop.waiting():
+                    self._search.learn(choices, *self._file(small))
+            self._copies[choices] = small, score
+            self._say(
+                f"{self._name(choices)}: {self._tuned.metric} {score:.4f}"
+                + (" after tuning" if tunes else "")
+                + f", of the model {self._original_score:.4f}"
+            )
+        small, score = self._copies[choices]
+        return self._tuned.loss(score), small
+
+    def _copy(self, choices, tunes=False):
+        """A copy of the model, and the tables in it that learn nothing yet."""
+        replaced, options = [], (self._seed, 0, self._poolings)
+        for table, place in zip(self._tables, choices, strict=True):
+            method = table.settings[place].method
+            method = method.tuned() if tunes else method
+            method = method.for_table(table.sample_weight)
+            each = ReplacedTable(table.name, table.layer, method, *options)
+            replaced.append(each)
+        small = copy_with_tables(
+            self._model,
+            replaced,
+            self._poolings,
+            self._sample_inputs,
+            # One tells as much as all.
+            is_checked=not self._is_checked,
         )
+        self._is_checked = True
+        return small, replaced
+
+    def _count(self, choices):
+        """Bytes and width of a file, of tables that learned nothing."""
+        small, replaced = self._copy(choices)
+        number = 0
+        for each in replaced:
+            for part in each.small_parts():
+                for weight in part.store.integer_weights:
+                    # Constants that are equal are written once.
+                    values = np.asarray(weight).copy()
+                    values.flat[number % values.size] = 1
+                    weight.assign(values)
+                    number += 1
+        return self._file(small)
+
+    def _file(self, small):
+        """Bytes of a file, and how wide rows are with a layer behind them."""
+        export = count_file(small, self._budget, self._budget.quantize)
+        width = None
+        if len(self._tables) == 1 and export.folded_layers:
+            name = export.folded_layers[0]
+            for path, layer in layer_paths(self._model).items():
+                if name in (path, layer.name) and hasattr(layer, "kernel"):
+                    *places, _, width = layer.kernel.shape
+                    width *= math.prod(places)
+        return export.file_bytes, width
 
     def _count_original(self):
         """Bytes of the float32 file of the model as it is, or None."""
@@ -295,3 +359,109 @@ class FindSize:
         except (ValueError, RuntimeError):
             # Some layers have no ops in LiteRT but in the form of a copy.
             return None
+
+    def _refusal(self, limit):
+        search = self._search
+        choices = search.smallest
+        smallest = besides = search.count(choices)
+        for table, place in search.of(choices):
+            besides -= int(table.sizes[place]) - table.of_kind(place)[1]
+            if place not in table.known:
+                table.measure(place)
+        energy = sum(table.energy for table in self._tables)
+        error = search.loss(choices) / energy if energy else 0.0
+        return ValueError(
+            f"`max_bytes` must allow a file of {smallest:,} bytes, the "
+            f"smallest that was found, of which {besides:,} are not "
+            f"embeddings: with {self._name(choices)}, which loses "
+            f"{error:.0%} of what tells rows apart. Received: "
+            f"max_bytes={limit}."
+        )
+
+    def _publish(self, chosen):
+        if self._stop.is_set:
+            warnings.warn(
+                "The search was interrupted: what is returned is the best of "
+                "what was found until then.",
+                stacklevel=4,
+            )
+        scores = {x: score for x, (_, score) in self._copies.items()}
+        self._budget.frontier = Frontier(
+            self._search.points(chosen, scores),
+            limit_bytes=self._budget.max_bytes,
+            quantize=self._budget.quantize,
+            min_runtime=self._budget.target.min_runtime,
+            original_bytes=self._original_bytes,
+            original_score=self._original_score,
+            metric=None if self._tuned is None else self._tuned.metric,
+        )
+
+    def _name(self, choices):
+        """The choices in words."""
+        (point,) = (x for x in self._search.points(choices, {}) if x.is_chosen)
+        return point.name
+
+    def _say(self, text):
+        if self._verbose:
+            print(text, flush=True)
+
+
+def _weights_by_counts(model, layer, data):
+    """How much each row of a table counts, by how often its id occurs."""
+    ids = _ids_of(model, layer)
+    if ids is None or data is None or data.train is None:
+        return None
+    counts = np.zeros(layer.input_dim, "int64")
+    names = [x.name for x in model.inputs]
+    for inputs in _inputs(data.train):
+        found = np.ravel(keras.ops.convert_to_numpy(ids(_flat(inputs, names))))
+        found = found[(found >= 0) & (found < layer.input_dim)]
+        counts += np.bincount(found.astype("int64"), minlength=layer.input_dim)
+    return np.sqrt(1.0 + counts)
+
+
+def _ids_of(model, layer):
+    """A function from a list of inputs to what goes into a layer, or None."""
+    if not is_open(model):
+        return None
+    # Of the layer's own nodes, some may be those of other models.
+    nodes = [
+        node
+        for node in list_nodes(model.outputs)
+        if node.operation is layer
+        or isinstance(node.operation, keras.Model)
+        and any(x is layer for x in all_layers(node.operation))
+    ]
+    if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
+        return None
+    ((node,), (tensor,)) = nodes, nodes[0].input_tensors
+    before = keras.Model(model.inputs, tensor)
+    if node.operation is layer:
+        return before
+    inner = _ids_of(node.operation, layer)
+    return inner and (lambda inputs: inner([before(inputs)]))
+
+
+def _inputs(data):
+    """Yields inputs of some batches."""
+    if isinstance(data, tf.data.Dataset):
+        seen = 0
+        for batch in data:
+            inputs = batch[0] if isinstance(batch, tuple) else batch
+            yield inputs
+            seen += len(keras.tree.flatten(inputs)[0])
+            if seen >= _EXAMPLES:
+                return
+        return
+    number = len(keras.tree.flatten(data[0])[0])
+    for start in range(0, min(number, _EXAMPLES), 1024):
+        yield keras.tree.map_structure(
+            lambda part, start=start: part[start : start + 1024], data[0]
+        )
+
+
+def _flat(inputs, names):
+    """Inputs in the order of the model's, which may go by name."""
+    if isinstance(inputs, dict) and set(names) <= set(inputs):
+        return [inputs[name] for name in names]
+    return keras.tree.flatten(inputs)

@@ -1,56 +1,243 @@
-"""The search for methods whose file is within a number of bytes."""
+"""Which methods lose least of tables in so many bytes."""
 
+import contextlib
 import math
+import signal
+import threading
 import time
 
+import keras
 import numpy as np
 
-from keras_compembed.compression.allocation import allocate
-from keras_compembed.compression.file_bytes import FileBytes
-from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import FrontierPoint
-from keras_compembed.compression.replaced_table import copy_with_tables
-from keras_compembed.compression.table_choice import find_table_poolings
+from keras_compembed.methods.codes import Codes
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import check_sample_weight
 
+# Of a short fit: the least rows of a sample, in all and for each codeword, and
+# the share of the time. A whole fit of codes loses about so much of its error.
+_SAMPLE_ROWS, _BY_CODEWORD, _QUICK, _WHOLE = 10_240, 4, 0.1, 0.88
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
-_TIMES, _MORE = 2.0, 0.05
+_TIMES, _MORE = 1.4, 0.02
 # Measurements and counted files of one limit at most.
-_MEASURED, _COUNTED = 40, 12
-# Bytes by which a file of a kind that was never counted may be smaller.
-_GUESSED = 16_384
+_MEASURED, _COUNTED = 30, 8
 # Kinds tried where even the smallest file is too large.
 _KINDS = 6
-# Errors of quick fits so near to the best may change places.
-_CLOSE = 1.25
+
+
+def lower_hull(sizes, losses):
+    """Places of the points on the lower convex hull, smallest first."""
+    hull = []
+    for place in np.lexsort((losses, sizes)):
+        if hull and losses[place] >= losses[hull[-1]]:
+            continue
+        while len(hull) > 1 and _slope(
+            sizes, losses, hull[-2], hull[-1]
+        ) >= _slope(sizes, losses, hull[-2], place):
+            hull.pop()
+        hull.append(place)
+    return [int(place) for place in hull]
+
+
+def _slope(sizes, losses, first, second):
+    """What the loss falls by for each byte, as a number below 0."""
+    return (losses[second] - losses[first]) / (sizes[second] - sizes[first])
+
+
+def allocate(curves, limit):
+    """Chooses a point of each curve so that all together fit in a limit."""
+    curves = [
+        (np.asarray(sizes, "int64"), np.asarray(losses, "float64"))
+        for sizes, losses in curves
+    ]
+    hulls = [lower_hull(*curve) for curve in curves]
+    places = [hull[0] for hull in hulls]
+    left = limit - sum(
+        sizes[place] for (sizes, _), place in zip(curves, places, strict=True)
+    )
+    if left < 0:
+        return None
+    steps = [
+        (_slope(*curve, hull[step], hull[step + 1]), table, step)
+        for table, (curve, hull) in enumerate(zip(curves, hulls, strict=True))
+        for step in range(len(hull) - 1)
+    ]
+    # A curve's own steps gain less and less, so they come in their order.
+    for _, table, step in sorted(steps):
+        sizes, _ = curves[table]
+        first, second = hulls[table][step : step + 2]
+        added = sizes[second] - sizes[first]
+        # Steps after one that does not fit are not the table's next.
+        if places[table] == first and added <= left:
+            places[table] = second
+            left -= added
+    while True:
+        best = None
+        for table, (sizes, losses) in enumerate(curves):
+            here = places[table]
+            fits = np.flatnonzero(sizes - sizes[here] <= left)
+            place = int(fits[np.lexsort((sizes[fits], losses[fits]))[0]])
+            gain = losses[here] - losses[place]
+            if gain > 0 and (best is None or gain > best[0]):
+                best = gain, table, place
+        if best is None:
+            return places
+        _, table, place = best
+        left -= curves[table][0][place] - curves[table][0][places[table]]
+        places[table] = place
+
+
+class TablePoints:
+    """Bytes and errors of the settings that may store a table.
+
+    Settings go by their places in `settings`. `bytes_of(method, width)` are
+    those of constants in a file, with the table `width` wide if given.
+    """
+
+    def __init__(
+        self, tables, settings, bytes_of, sample_weight=None, seed=None
+    ):
+        self.settings = settings
+        self.sample_weight = sample_weight
+        # Of the model, if there is one.
+        self.name, self.layer = "vectors", None
+        self.num_numbers = tables[0].size
+        self._tables = tables
+        self._bytes_of = bytes_of
+        self._weight = check_sample_weight(sample_weight, len(tables[0]))
+        self._seed = seed
+        self._means = [np.average(x, 0, self._weight) for x in tables]
+        squares = np.square(tables[0] - self._means[0]).sum(axis=1)
+        self.energy = float(np.average(squares, weights=self._weight))
+        # Errors that were measured, by place.
+        self.known = {}
+        # Logarithms of errors measured over errors estimated, by kind.
+        self._logs = {}
+        # What files told of kinds: how wide their rows are, and bytes besides
+        # constants. The latest is last, and may hold for others.
+        self._of_kinds = {}
+        self._constants = {}
+        self._sum_bytes()
+
+    def constants(self, width=None):
+        """Bytes of the constants of all settings."""
+        if width not in self._constants:
+            sizes = []
+            for setting in self.settings:
+                folded = setting.method.folded() if width else None
+                # Other rows stay as wide as they are.
+                pair = (folded, width) if folded else (setting.method, None)
+                sizes.append(self._bytes_of(*pair))
+            self._constants[width] = np.array(sizes)
+        return self._constants[width]
+
+    def of_kind(self, place):
+        """How wide rows of its kind are, or None, and bytes besides."""
+        latest = next(reversed(self._of_kinds.values()), (None, 0))
+        return self._of_kinds.get(self.settings[place].kind, latest)
+
+    def learn(self, place, width, besides):
+        """Takes note of a file; the smallest of a kind tells of others."""
+        kind = self.settings[place].kind
+        found = [(width, besides)]
+        if kind in self._of_kinds:
+            found.append(self._of_kinds.pop(kind))
+        self._of_kinds[kind] = min(
+            found, key=lambda x: self.constants(x[0])[place] + x[1]
+        )
+        self._sum_bytes()
+
+    def _sum_bytes(self):
+        places = range(len(self.settings))
+        widths, besides = zip(*map(self.of_kind, places), strict=True)
+        constants = [self.constants(widths[x])[x] for x in places]
+        self.sizes = np.array(constants) + besides
+        names = {setting.method.name for setting in self.settings}
+        # With a layer behind in them, these are the same as others.
+        self.is_double = np.zeros(len(places), bool)
+        for place in places:
+            method = self.settings[place].method
+            folded = method.folded() if widths[place] else None
+            name = method.name if folded is None else folded.name
+            self.is_double[place] = name != method.name and name in names
+
+    def errors(self):
+        """Errors of all settings: measured, or estimated and corrected."""
+        scales = {x: np.exp(np.mean(logs)) for x, logs in self._logs.items()}
+        # What was never measured is hoped to be as good as estimated, and what
+        # nothing is known of to be perfect: both are measured before they are
+        # taken.
+        found = np.array(
+            [(x.estimate or 0) * scales.get(x.kind, 1) for x in self.settings]
+        )
+        found[list(self.known)] = list(self.known.values())
+        return found
+
+    def measure(self, place):
+        """The error of a setting, by a short fit to a sample of rows."""
+        setting = self.settings[place]
+        method = setting.method.quicker(_QUICK)
+        rows, num_rows = slice(None), len(self._tables[0])
+        is_coded = isinstance(method, Codes) and method.learner is None
+        codewords = is_coded and method.num_codebooks * method.codebook_size
+        sample = min(num_rows, max(_SAMPLE_ROWS, _BY_CODEWORD * codewords))
+        if method.is_by_row and sample < num_rows:
+            rng = np.random.default_rng(0)
+            rows = np.sort(rng.choice(num_rows, sample, replace=False))
+        weight = None if self._weight is None else self._weight[rows]
+        fit = method.start(self._seed, 0)
+        found = [
+            fit.from_table(table[rows], sample_weight=weight).embeddings
+            for table in self._tables
+        ]
+        error = self.error_of(found, rows)
+        if is_coded:
+            error *= _WHOLE
+        if is_coded and sample < num_rows:
+            # Codewords know more of few rows than of many.
+            error *= (1 - codewords / num_rows) / (1 - codewords / sample)
+        self.known[place] = error
+        if setting.estimate:
+            log = np.log(max(error, 1e-9) / setting.estimate)
+            self._logs.setdefault(setting.kind, []).append(log)
+        return error
+
+    def error_of(self, found, rows=slice(None)):
+        """Squared errors of rows over their squares about the mean."""
+        lost = there = 0.0
+        weight = None if self._weight is None else self._weight[rows]
+        for rebuilt, table, mean in zip(
+            found, self._tables, self._means, strict=True
+        ):
+            table = table[rows].astype("float32")
+            rebuilt = keras.ops.convert_to_numpy(
+                keras.ops.cast(rebuilt, "float32")
+            )
+            squares = np.square(table - rebuilt).sum(axis=1, dtype="float64")
+            lost += np.average(squares, weights=weight)
+            squares = np.square(table - mean).sum(axis=1, dtype="float64")
+            there += np.average(squares, weights=weight)
+        return float(lost / there) if there else 0.0
 
 
 class SizeSearch:
-    """Looks for the methods that lose least in files of so many bytes.
+    """Looks for the settings that lose least in files of so many bytes.
 
-    `choices` are tuples of a `MethodChoice` for each table.
+    `choices` are tuples with the place of a setting for each table.
+    `count(choices)` gives the bytes of their file, and how wide the rows of
+    one table are in it if a layer was folded into them.
     """
 
-    def __init__(self, model, tables, budget, sample_inputs, stop, verbose):
-        self.model = model
+    def __init__(self, tables, count, stop, say, max_time=None):
         self.tables = tables
-        self.files = FileBytes(tables, budget.quantize)
-        # Metrics after tuning, or None, of all that was looked at.
-        self.scores = {}
-        self._budget = budget
-        self._poolings = find_table_poolings(model)
-        self._sample_inputs = sample_inputs
+        # Bytes of files that were counted, by choices.
+        self.files = {}
+        self.say = say
+        self._count = count
         self._stop = stop
-        self._verbose = verbose
-        self._deadline = math.inf
-        if budget.max_time is not None:
-            self._deadline = time.monotonic() + budget.max_time
-        self._is_checked = False
-        self.smallest = tuple(
-            min(table.choices, key=lambda choice: self.files.size(i, choice))
-            for i, table in enumerate(tables)
-        )
+        self._deadline = time.monotonic() + (max_time or math.inf)
+        self.smallest = tuple(int(np.argmin(x.sizes)) for x in tables)
         self.count(self.smallest)
 
     @property
@@ -58,112 +245,74 @@ class SizeSearch:
         """Whether the time is up, or Ctrl-C was pressed."""
         return self._stop.is_set or time.monotonic() > self._deadline
 
-    def say(self, text):
-        if self._verbose:
-            print(text, flush=True)
+    def of(self, choices):
+        """Pairs of the `TablePoints` and the place of each table."""
+        return list(zip(self.tables, choices, strict=True))
 
-    def copy(self, choices, is_filled=False, tunes=False):
-        """A copy of the model with the layers of these choices."""
-        replaced = [
-            table.replaced(
-                choice.method.tuned() if tunes else choice.method,
-                self._poolings,
-            )
-            for table, choice in zip(self.tables, choices, strict=True)
-        ]
-        small = copy_with_tables(
-            self.model,
-            replaced,
-            self._poolings,
-            self._sample_inputs,
-            # One tells as much as all.
-            is_checked=not self._is_checked,
-        )
-        self._is_checked = True
-        if is_filled:
-            for table, each, choice in zip(
-                self.tables, replaced, choices, strict=True
-            ):
-                table.fill(each, choice)
-        else:
-            _tell_apart(
-                part for each in replaced for part in each.small_parts()
-            )
-        return small
-
-    def count(self, choices, small=None):
-        """Bytes of the file of these choices."""
-        if small is not None or choices not in self.files.exact:
+    def count(self, choices):
+        """Bytes of the file of these choices, counted once."""
+        if choices not in self.files:
             with self._stop.waiting():
-                small = self.copy(choices) if small is None else small
-                export = count_file(small, self._budget, self._budget.quantize)
-            self.files.learn(choices, self.model, export)
-        self.scores.setdefault(choices)
-        return self.files.of(choices)
+                self.learn(choices, *self._count(choices))
+        return self.files[choices]
 
-    def largest_bytes(self):
-        """Bytes of the largest file that is of use, about."""
-        largest = self.files.of(self.smallest)
-        for number, table in enumerate(self.tables):
-            # Nothing is gained beyond eight bits a number.
-            most = table.layer.input_dim * table.layer.output_dim
-            sizes = [self.files.size(number, x) for x in table.choices]
-            within = [size for size in sizes if size <= 1.2 * most]
-            largest += max(within, default=min(sizes))
-            largest -= self.files.size(number, self.smallest[number])
-        return largest
+    def learn(self, choices, file_bytes, width=None):
+        """Takes note of a file."""
+        pairs, rest = self.of(choices), file_bytes
+        besides = [points.of_kind(place)[1] for points, place in pairs]
+        rest -= sum(besides)
+        rest -= sum(int(x.constants(width)[place]) for x, place in pairs)
+        for (points, place), own in zip(pairs, besides, strict=True):
+            points.learn(place, width, own + rest // len(pairs))
+        self.files[choices] = file_bytes
+
+    def bytes_of(self, choices):
+        """Bytes of the file of these choices, counted or foretold."""
+        if choices in self.files:
+            return self.files[choices]
+        return sum(int(x.sizes[place]) for x, place in self.of(choices))
 
     def count_smallest(self, limit):
         """Bytes of the smallest file, in earnest if it is above a limit."""
-        size = self.count(self.smallest)
-        if size <= limit or len(self.tables) > 1:
-            return size
-        # Other kinds may take fewer bytes besides.
-        firsts = {}
-        for choice in sorted(
-            self.tables[0].choices, key=lambda x: self.files.size(0, x)
-        ):
-            firsts.setdefault(choice.kind, (choice,))
-        for choices in list(firsts.values())[:_KINDS]:
-            self.count(choices)
-        self.smallest = min(firsts.values(), key=self.files.of)
+        if self.count(self.smallest) > limit and len(self.tables) == 1:
+            # Other kinds may take fewer bytes besides.
+            (points,), firsts = self.tables, {}
+            for place in map(int, np.argsort(points.sizes, kind="stable")):
+                firsts.setdefault(points.settings[place].kind, (place,))
+            found = list(firsts.values())[:_KINDS]
+            self.smallest = min(found, key=self.count)
         return self.count(self.smallest)
 
-    def measured_error(self, choices):
-        """The weighted mean of the tables' quick errors."""
-        for table, choice in zip(self.tables, choices, strict=True):
-            if choice not in table.errors.known:
-                table.errors.quick(choice)
-        return self.error(choices)
+    def limits(self, step):
+        """Limits from the smallest file up, each about `step` times the last.
 
-    def find(self, limit, number=1):
-        """The best choices whose file is within a limit, fit with care."""
-        self.look(limit)
-        found = self._fit(self._candidates(limit, number), limit, number)
-        # Nothing that fits was measured in time: what is estimated to be best
-        # is taken, or what is known to fit.
-        for choices in (self._pick(limit), self.smallest):
-            if not found:
-                self.measured_error(choices)
-                found = self._fit([choices], limit, number)
-        return sorted(found, key=self.loss)[:number]
+        To the largest that is of use: nothing is gained beyond eight bits a
+        number.
+        """
+        smallest = largest = self.count(self.smallest)
+        for points, place in self.of(self.smallest):
+            within = points.sizes[points.sizes <= 1.2 * points.num_numbers]
+            largest += max(within, default=points.sizes[place])
+            largest -= points.sizes[place]
+        number = max(1, math.ceil(math.log(largest / smallest, step)))
+        step = (largest / smallest) ** (1 / number)
+        return [math.ceil(smallest * step**i) for i in range(number + 1)]
 
     def look(self, limit):
         """Measures and counts what may be best within a limit."""
-        self._room = limit
-        tried = set()
+        room, tried = limit, set()
         try:
             self._measure_kinds(limit)
             for _ in range(_MEASURED):
-                choices = self._pick(limit)
-                if self.is_over or len(tried) > _COUNTED:
+                choices = self._pick(limit, room)
+                if self.is_over or choices in tried or len(tried) >= _COUNTED:
                     break
-                if any([self._measure(*each) for each in enumerate(choices)]):
+                if any([self._measure(*pair) for pair in self.of(choices)]):
                     continue
-                if choices in tried:
-                    break
                 tried.add(choices)
-                self._room -= max(0, self.count(choices) - limit)
+                over = self.count(choices) - limit
+                # Of one table, the file counted is known to be too large.
+                room -= max(0, over) * (len(self.tables) > 1)
         except KeyboardInterrupt:
             # What learns ends by itself; all else ends here.
             self._stop.is_set = True
@@ -171,185 +320,138 @@ class SizeSearch:
             self.say("Interrupted: the best found so far is taken.")
 
     def _measure_kinds(self, limit):
-        """Quick errors of the most promising of each kind that may fit."""
-        choices = self._pick(limit)
-        for number, table in enumerate(self.tables):
-            room = limit - self.files.of(choices)
-            room += self.files.size(number, choices[number])
-            best = {}
-            for choice in table.choices:
-                guessed = choice.kind not in self.files.kinds[number]
-                size = self.files.size(number, choice)
-                if size > room + guessed * _GUESSED:
-                    continue
-                error = table.errors.expected(choice)
-                if error < best.get(choice.kind, (math.inf,))[0]:
-                    best[choice.kind] = error, choice
-            ordered = sorted(best.values(), key=lambda x: x[0])
-            for error, choice in ordered:
-                if error > _TIMES * ordered[0][0] + _MORE or self.is_over:
+        """Measures the most promising of each kind that may fit."""
+        choices = self._pick(limit, limit)
+        for points, chosen in self.of(choices):
+            room = limit - self.bytes_of(choices) + points.sizes[chosen]
+            errors, best = points.errors(), {}
+            fits = np.flatnonzero(points.sizes <= room)
+            for place in map(int, fits[np.argsort(errors[fits])]):
+                kind = points.settings[place].kind
+                if not points.is_double[place]:
+                    best.setdefault(kind, place)
+            lowest = min(errors[list(best.values())], default=0)
+            for place in best.values():
+                if errors[place] > _TIMES * lowest + _MORE or self.is_over:
                     break
-                self._measure(number, choice)
-                if len(self.tables) == 1:
-                    self.count((choice,))
+                self._measure(points, place)
 
-    def _pick(self, limit):
-        """The best choices by what is known."""
-        curves = []
-        for number, table in enumerate(self.tables):
-            sizes = [self.files.size(number, x) for x in table.choices]
-            errors = np.array([*map(table.errors.expected, table.choices)])
-            curves.append((sizes, table.errors.energy * errors))
-        room = min(limit, self._room) - self.files.fixed
-        if len(self.tables) == 1:
-            least = self.files.of(self.smallest)
-            sizes = [self.files.of((x,)) - least for x in table.choices]
-            room, curves = limit - least, [(sizes, curves[0][1])]
-        places = allocate(curves, room)
-        if places is None:
-            # Its file was counted: sums of estimates may be above it.
-            return self.smallest
-        return tuple(
-            table.choices[place]
-            for table, place in zip(self.tables, places, strict=True)
-        )
-
-    def _measure(self, number, choice):
+    def _measure(self, points, place):
         """Measures what is only estimated; whether it was."""
-        table = self.tables[number]
-        if choice in table.errors.known:
+        if place in points.known:
             return False
-        error = table.errors.quick(choice)
-        size = format_bytes(self.files.size(number, choice))
-        self.say(f"{table.name}: {choice.name}, {size}, error {error:.4f}")
-        if len(self.tables) == 1:
-            self.scores.setdefault((choice,))
+        error, size = points.measure(place), format_bytes(points.sizes[place])
+        name = points.settings[place].method.name
+        self.say(f"{points.name}: {name}, {size}, error {error:.4f}")
         return True
 
-    def _fit(self, candidates, limit, number):
-        """Those of some choices that are worth it, fit with care."""
-        found, lowest = [], None
-        for choices in candidates:
-            loss = self.loss(choices)
-            lowest = loss if lowest is None else lowest
-            # Beyond what was asked for, only what may be as good.
-            if len(found) >= number and loss > _CLOSE * lowest:
-                break
-            if len(found) >= max(number, 3) or (found and self.is_over):
-                break
-            if self.count(choices) > limit:
-                continue
-            for table, choice in zip(self.tables, choices, strict=True):
-                before = table.errors.known[choice]
-                self._fit_with_care(table, choice)
-                error = table.errors.known[choice]
-                self.say(
-                    f"{table.name}: {choice.name} fit with care, error "
-                    f"{before:.4f} -> {error:.4f}"
-                )
-            # What was learned may take other bytes.
-            with self._stop.waiting():
-                small = self.copy(choices, is_filled=True)
-            if self.count(choices, small) <= limit:
-                found.append(choices)
-        return found
+    def _pick(self, limit, room, is_known=False):
+        """The best choices by what is known, or by what was measured."""
+        curves = []
+        for points in self.tables:
+            sizes, is_out = points.sizes.copy(), points.is_double
+            if is_known:
+                is_out = np.ones(len(sizes), bool)
+                is_out[list(points.known)] = False
+            sizes[is_out] = limit + 1
+            for choices, size in self.files.items():
+                if len(choices) == 1:
+                    sizes[choices[0]] = size
+            curves.append((sizes, points.energy * points.errors()))
+        places = allocate(curves, room)
+        if places is None:
+            return None if is_known else self.smallest
+        return tuple(places)
 
-    def _fit_with_care(self, table, choice):
-        """A whole fit, which a first Ctrl-C may only shorten."""
-        is_first = not self._stop.is_set
-        try:
-            table.fit_with_care(choice)
-        except KeyboardInterrupt:
-            # What is fit by arithmetic has nothing to show before its end.
-            if not is_first:
-                raise
-            self._stop.is_set = True
-            table.fit_with_care(choice)
+    def ranked(self, limit, families=False):
+        """Choices within a limit that were measured, the best first.
 
-    def _candidates(self, limit, number):
-        """Choices within a limit whose errors are known, best first."""
-        if len(self.tables) > 1:
-            return self._variants(limit)
-        (table,) = self.tables
-        known = [(x,) for x in table.choices if x in table.errors.known]
-        known = [x for x in known if self.files.of(x) <= limit]
-        known.sort(key=self.loss)
-        if number == 1:
-            return known
-        firsts = {}
-        for choices in known:
-            kind = choices[0].kind.partition(" of ")[0]
-            firsts.setdefault(kind, choices)
-        return list(dict.fromkeys([*firsts.values(), *known]))
-
-    def _variants(self, limit):
-        """The best counted, and those that differ in one table's method."""
-        counted = [
-            choices
-            for choices in self.scores
-            if choices in self.files.exact
-            and self.files.of(choices) <= limit
-            and self.error(choices) is not None
-        ]
-        if not counted:
-            return []
-        best = min(counted, key=self.loss)
-        found = []
-        for number, table in enumerate(self.tables):
-            for choice in table.choices:
-                if choice.kind == best[number].kind:
-                    continue
-                other = (*best[:number], choice, *best[number + 1 :])
-                if choice in table.errors.known:
-                    if self.files.of(other) <= limit:
-                        found.append(other)
-        return [best, *sorted(found, key=self.loss)]
+        With `families`, the best of each family come before the others. What
+        may be taken where nothing was measured in time is last.
+        """
+        best, found = self._pick(limit, limit, is_known=True), []
+        for number, points in enumerate(self.tables if best else ()):
+            for place in points.known:
+                other = (*best[:number], place, *best[number + 1 :])
+                if other == best or self.bytes_of(other) <= limit:
+                    found.append(other)
+        found.sort(key=self.loss)
+        if families:
+            firsts = {}
+            for choices in found:
+                pairs = self.of(choices)
+                key = tuple(x.settings[place].family for x, place in pairs)
+                firsts.setdefault(key, choices)
+            found = [*firsts.values(), *found]
+        found += [self._pick(limit, limit), self.smallest]
+        return list(dict.fromkeys(found))
 
     def loss(self, choices):
-        """The sum of the errors known, weighted."""
-        return sum(
-            table.errors.energy * table.errors.known[choice]
-            for table, choice in zip(self.tables, choices, strict=True)
-        )
-
-    def error(self, choices):
-        """The mean of the errors known, weighted, or None."""
-        pairs = zip(self.tables, choices, strict=True)
-        if not all(choice in table.errors.known for table, choice in pairs):
+        """The sum of the errors measured, weighted, or None."""
+        pairs = self.of(choices)
+        if any(place not in points.known for points, place in pairs):
             return None
-        total = sum(table.errors.energy for table in self.tables)
-        return self.loss(choices) / total if total else 0.0
+        return sum(x.energy * x.known[place] for x, place in pairs)
 
-    def points(self, chosen=None):
-        """`FrontierPoint`s of all that was measured or counted."""
-        return [
-            FrontierPoint(
-                self._names(choices),
-                int(self.files.of(choices)),
-                self.error(choices),
-                score,
-                is_exported=choices in self.files.exact,
-                is_chosen=choices == chosen,
+    def points(self, chosen, scores):
+        """`FrontierPoint`s of what was counted or, of one table, measured."""
+        total = sum(points.energy for points in self.tables)
+        seen = dict.fromkeys(self.files)
+        if len(self.tables) == 1:
+            seen.update(dict.fromkeys((x,) for x in self.tables[0].known))
+        found = []
+        for choices in seen:
+            loss = self.loss(choices)
+            found.append(
+                FrontierPoint(
+                    {
+                        x.name: x.settings[y].method.name
+                        for x, y in self.of(choices)
+                    },
+                    self.bytes_of(choices),
+                    loss if loss is None or not total else loss / total,
+                    scores.get(choices),
+                    is_exported=choices in self.files,
+                    is_chosen=choices == chosen,
+                )
             )
-            for choices, score in self.scores.items()
-        ]
-
-    def describe(self, choices):
-        """The choices in words."""
-        return FrontierPoint(self._names(choices), 0).name
-
-    def _names(self, choices):
-        pairs = zip(self.tables, choices, strict=True)
-        return {table.name: choice.name for table, choice in pairs}
+        return found
 
 
-def _tell_apart(layers):
-    """Makes integers of layers differ, which learned nothing yet."""
-    number = 0
-    for layer in layers:
-        for weight in layer.store.integer_weights:
-            values = np.asarray(weight).copy()
-            # Codes, rows and scales may all be 1.
-            values.flat[number % values.size] = 1
-            weight.assign(values)
-            number += 1
+class StopRequest:
+    """Ctrl-C as a wish to stop, which what runs may have answered itself."""
+
+    def __init__(self):
+        self.is_set = self._waits = False
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """Lets a first Ctrl-C only be noted, in a block of a few seconds."""
+        before, self._waits = self._waits, True
+        try:
+            yield
+        finally:
+            self._waits = before
+
+    @contextlib.contextmanager
+    def watching(self):
+        """Is set by Ctrl-C, which does what it did before, too."""
+        before = signal.getsignal(signal.SIGINT)
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or not callable(before):
+            yield self
+            return
+
+        def note(signum, frame):
+            is_first, self.is_set = not self.is_set, True
+            try:
+                before(signum, frame)
+            except KeyboardInterrupt:
+                if not (is_first and self._waits):
+                    raise
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -11,7 +11,7 @@ import numpy as np
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.compression import frontier as frontiers
 from keras_compembed.compression.budget import Budget
-from keras_compembed.compression.file_bytes import count_file
+from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.table_choice import left_tables
 from keras_compembed.export.target import Target
 from keras_compembed.reports.code_statistics import code_balance

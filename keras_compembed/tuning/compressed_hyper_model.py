@@ -7,9 +7,9 @@ import keras
 import keras_tuner
 
 from keras_compembed.compression.budget import check_budget
+from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.compress_model import compress_model
-from keras_compembed.compression.file_bytes import count_file
-from keras_compembed.compression.searched_tables import find_searched_tables
+from keras_compembed.compression.find_size import find_searched_tables
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.rounded import Rounded
@@ -141,12 +141,23 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             for table in tables
         )
         room = self.original_bytes - before + _LOOKUP_BYTES * len(tables)
-        names = [{choice.name for choice in table.choices} for table in tables]
-        sizes = {}
-        for method in self._budget.methods:
-            size = sum(table.bytes_of(method, quantize) for table in tables)
-            if method.name in set.intersection(*names) and size < before:
-                sizes[method] = size
+        # Bytes of each table by method, of those that it can have.
+        found = [
+            dict(
+                zip(
+                    [setting.method for setting in table.settings],
+                    table.sizes.tolist(),
+                    strict=True,
+                )
+            )
+            for table in tables
+        ]
+        sizes = {
+            method: sum(each[method] for each in found)
+            for method in found[0]
+            if all(method in each for each in found)
+        }
+        sizes = {x: size for x, size in sizes.items() if size < before}
         require(
             sizes,
             "`methods` must hold one that makes the tables smaller.",

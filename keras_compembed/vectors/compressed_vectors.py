@@ -8,12 +8,16 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
+from keras_compembed.compression.size_search import SizeSearch
+from keras_compembed.compression.size_search import StopRequest
+from keras_compembed.compression.size_search import TablePoints
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
+from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.stores import KINDS
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import replacing
@@ -25,8 +29,6 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors import vectors_file
-from keras_compembed.vectors.method_search import MethodSearch
-from keras_compembed.vectors.method_search import raise_too_small
 from keras_compembed.vectors.nearest_rows import NearestRows
 from keras_compembed.vectors.word_vectors import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
@@ -176,15 +178,15 @@ class CompressedVectors:
             return len(vectors_file.to_bytes(*packed, _stored_rows(layer)))
 
         if method is None and max_bytes is not None:
-            method = MethodSearch(
+            method = _find_method(
                 table, max_bytes, count, sample_weight, seed, verbose
-            ).find()
+            )
         else:
             method = method or Codes()
             # Also what cannot be stored is told before it is learned.
             size = count(method)
             if max_bytes is not None and size > max_bytes:
-                raise_too_small(max_bytes, size, f" with {method.name}")
+                _raise_too_small(max_bytes, size, f" with {method.name}")
         if verbose:
             print(
                 f"{method.name}: learning {table.shape[0]:,} x {table.shape[1]}"
@@ -581,6 +583,39 @@ def _stored_rows(layer):
         )
     require(layer.built, "`layer` must be built.", layer=layer.name)
     return layer.store.arrays().small()
+
+
+def _find_method(table, max_bytes, count, sample_weight, seed, verbose):
+    """The method that loses least in a file of so many bytes."""
+    settings = settings_by_default(table, sample_weight, is_quick=False)
+
+    def bytes_of(method, width=None):
+        return method.litert_bytes(*table.shape, "int8")
+
+    points = TablePoints([table], settings, bytes_of, sample_weight, seed)
+    with StopRequest().watching() as stop:
+        search = SizeSearch(
+            [points],
+            lambda choices: (count(settings[choices[0]].method), None),
+            stop,
+            print if verbose else lambda text: None,
+        )
+        least = search.count_smallest(max_bytes)
+        if least > max_bytes:
+            _raise_too_small(max_bytes, least)
+        search.look(max_bytes)
+        if stop.is_set and not points.known:
+            raise KeyboardInterrupt
+    for choices in search.ranked(max_bytes):
+        if search.count(choices) <= max_bytes:
+            return settings[choices[0]].method
+
+
+def _raise_too_small(max_bytes, least, whose=""):
+    raise ValueError(
+        f"`max_bytes` must be at least {least:,} for these words and vectors"
+        f"{whose}. Received: max_bytes={max_bytes}."
+    )
 
 
 def _with_weights_of_ngrams(sample_weight, words, ngrams):

@@ -29,13 +29,9 @@ FRONTIER = Frontier(
 )
 
 
-def test_smallest_comes_first():
+def test_smallest_comes_first_and_best_are_never_equalled():
     sizes = [point.file_bytes for point in FRONTIER]
-    assert sizes == [40_000, 45_000, 50_000, 150_000]
-    assert len(FRONTIER) == 4
-
-
-def test_best_are_those_that_no_smaller_one_equals():
+    assert sizes == [40_000, 45_000, 50_000, 150_000] and len(FRONTIER) == 4
     names = [point.name for point in FRONTIER.best]
     assert names == ["codes 8x16", "codes 16x16", "int4"]
     assert FRONTIER.chosen is POINTS[1]
@@ -53,10 +49,6 @@ def test_file_holds_all(tmp_path):
     with pytest.raises(FileExistsError, match="overwrite"):
         FRONTIER.save(path)
     FRONTIER.save(path, overwrite=True)
-
-
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "other.json"
     for content in ("{}", "[1]", "no json", '{"points": [{"size": 1}]}'):
         path.write_text(content)
         with refused("path", path):

@@ -128,21 +128,21 @@ def test_method_of_settings(hypermodel):
     assert isinstance(layer, kc.QuantizedEmbedding) and layer.bits == 4
 
 
+SLOW = {"marks": pytest.mark.slow}
+OPTIONS = {"Hyperband": {"max_epochs": 2, "factor": 2}}
+
+
 @pytest.mark.parametrize(
-    ("name", "options"),
+    "name",
     [
-        ("RandomSearch", {"max_trials": 3}),
-        pytest.param(
-            *("BayesianOptimization", {"max_trials": 3}), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            *("Hyperband", {"max_epochs": 2, "factor": 2}),
-            marks=pytest.mark.slow,
-        ),
+        "RandomSearch",
+        pytest.param("BayesianOptimization", **SLOW),
+        pytest.param("Hyperband", **SLOW),
     ],
 )
-def test_tuners(name, options, hypermodel, tmp_path):
+def test_tuners(name, hypermodel, tmp_path):
     """keras-tuner's own, as they are."""
+    options = OPTIONS.get(name, {"max_trials": 3})
     tuner = getattr(keras_tuner, name)(
         hypermodel, objective="val_loss", seed=1, directory=tmp_path, **options
     )
@@ -160,13 +160,11 @@ def test_tuners(name, options, hypermodel, tmp_path):
 @pytest.mark.slow
 def test_two_objectives_and_a_seed(tmp_path):
     model, scores = make_model(), []
+    bytes_too = keras_tuner.Objective("litert_bytes", "min")
     for name in ("one", "two"):
         tuner = keras_tuner.RandomSearch(
             make_hypermodel(model),
-            objective=[
-                "val_loss",
-                keras_tuner.Objective("litert_bytes", "min"),
-            ],
+            objective=["val_loss", bytes_too],
             max_trials=1,
             executions_per_trial=2,
             seed=3,
@@ -175,10 +173,10 @@ def test_two_objectives_and_a_seed(tmp_path):
         )
         tuner.search(**DATA)
         (trial,) = tuner.oracle.trials.values()
-        losses = trial.metrics.get_history("val_loss")[0].value
-        size = trial.metrics.get_best_value("litert_bytes")
-        assert trial.score == pytest.approx(size + np.mean(losses))
         scores.append(trial.score)
+    losses = trial.metrics.get_history("val_loss")[0].value
+    size = trial.metrics.get_best_value("litert_bytes")
+    assert trial.score == pytest.approx(size + np.mean(losses))
     assert scores[0] == scores[1]
 
 
