@@ -398,8 +398,8 @@ class FindSize:
 
     def _name(self, choices):
         """The choices in words."""
-        (point,) = (x for x in self._search.points(choices, {}) if x.is_chosen)
-        return point.name
+        points = self._search.points(choices, {})
+        return next(x for x in points if x.is_chosen).name
 
     def _say(self, text):
         if self._verbose:

@@ -120,6 +120,12 @@ class TablePoints:
         self._constants = {}
         self._sum_bytes()
 
+    @property
+    def bytes_by_method(self):
+        """Dict of the bytes of constants by method."""
+        methods = [setting.method for setting in self.settings]
+        return dict(zip(methods, self.constants().tolist(), strict=True))
+
     def constants(self, width=None):
         """Bytes of the constants of all settings."""
         if width not in self._constants:
@@ -193,10 +199,9 @@ class TablePoints:
         ]
         error = self.error_of(found, rows)
         if is_coded:
-            error *= _WHOLE
-        if is_coded and sample < num_rows:
             # Codewords know more of few rows than of many.
-            error *= (1 - codewords / num_rows) / (1 - codewords / sample)
+            few, many = (max(x - codewords, 1) / x for x in (sample, num_rows))
+            error *= _WHOLE * many / few
         self.known[place] = error
         if setting.estimate:
             log = np.log(max(error, 1e-9) / setting.estimate)

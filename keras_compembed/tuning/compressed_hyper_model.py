@@ -141,23 +141,11 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             for table in tables
         )
         room = self.original_bytes - before + _LOOKUP_BYTES * len(tables)
-        # Bytes of each table by method, of those that it can have.
-        found = [
-            dict(
-                zip(
-                    [setting.method for setting in table.settings],
-                    table.sizes.tolist(),
-                    strict=True,
-                )
-            )
-            for table in tables
-        ]
-        sizes = {
-            method: sum(each[method] for each in found)
-            for method in found[0]
-            if all(method in each for each in found)
-        }
-        sizes = {x: size for x, size in sizes.items() if size < before}
+        sizes = {}
+        for method in self._budget.methods:
+            found = [x.bytes_by_method.get(method, before) for x in tables]
+            if sum(found) < before:
+                sizes[method] = sum(found)
         require(
             sizes,
             "`methods` must hold one that makes the tables smaller.",
