@@ -130,8 +130,8 @@ class Budget:
             `"mediapipe"` hold its tokenizer, which counts.
         methods: Optional list of methods of `keras_compembed.methods` to
             choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
-            ones of 4 and 2 bits, codes of all shapes, low-rank codes, and
-            anchors, some thousands of settings.
+            ones of 4 and 2 bits, codes and low-rank codes of up to 3,072
+            codewords, and anchors, some thousands of settings.
         quantize, labels: As in `export_litert`: labels count too.
         sample_weight: Optional dict from a layer's name, or path, to an array
             `(input_dim,)`, how much each row counts.
