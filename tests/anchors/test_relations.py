@@ -121,17 +121,6 @@ def naive_counts(documents, window, ignore=()):
     return counts
 
 
-@pytest.mark.parametrize("window", [1, 10])
-def test_counts_equal_the_naive_ones(window):
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(12, size=n) for n in (50, 0, 3, 1, 200, 21)]
-    keys, counts = count_pairs(documents, 12, window, [2, 5])
-    expected = naive_counts(documents, window, [2, 5])
-    found = zip(zip(*np.divmod(keys, 12), strict=True), counts, strict=True)
-    assert {(int(u), int(v)): n for (u, v), n in found} == expected
-    assert (np.diff(keys) > 0).all()
-
-
 @pytest.mark.parametrize(
     "input_dim", [12, pytest.param(200_000, marks=pytest.mark.slow)]
 )

@@ -185,12 +185,6 @@ def test_language_model(embedding, tmp_path, capsys):
     assert json.loads((folder / "results.json").read_text()) == results
     assert "Perplexity on the test part" in capsys.readouterr().out
 
-    model = keras.saving.load_model(folder / "words.keras")
-    row = [words.index(word) for word in ("w10", "w11", "w12")]
-    answer = kc.top_k_model(model, k=5).predict(np.array([row]), verbose=0)
-    found = [words[k] for k in answer["ids"][0, -1]]
-    assert found == results["next_words"]["w10 w11 w12"]
-
 
 def test_words_of_a_file_and_of_a_folder(tmp_path):
     path = tmp_path / "text.txt"

@@ -209,27 +209,6 @@ def test_zeros_and_infinities_are_compared_as_they_are(path):
     assert made.max_error < 1e-6
 
 
-class Power(keras.Model):
-    """Of its arguments, Keras knows the defaults alone."""
-
-    def __init__(self, power=1.0, **kwargs):
-        super().__init__(**kwargs)
-        self.power = power
-
-    def call(self, x):
-        return keras.ops.abs(x) ** self.power
-
-
-def test_what_a_config_does_not_tell_is_refused(path):
-    model = Power(2.0)
-    model(np.ones((1, 4)))
-    with refused(received="output_0"):
-        write(model, path, input_signature=tf.TensorSpec((None, 4)))
-    model = Power()
-    model(np.ones((1, 4)))
-    write(model, path, input_signature=tf.TensorSpec((None, 4)))
-
-
 def test_sample_inputs(path):
     model = mean_model()
     for received in ([[ROWS]], [1, 2]):

@@ -280,27 +280,6 @@ def test_best_ids(width, rows, path):
     np.testing.assert_allclose(got["scores"], scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("rank", "quantize", "passes", "fails"),
-    [
-        # Within the rounding of a scale, not what files are allowed elsewhere.
-        (None, "int8", 2e-7, 2e-6),
-        (None, None, 2e-7, 2e-6),
-        (5, "float16", 2e-7, 1e-2),
-    ],
-)
-def test_wrong_rows_are_refused(
-    rank, quantize, passes, fails, path, wrong_rows
-):
-    layer = rounded(width=12, rank=rank)
-    model = towers([layer, keras.layers.Rescaling(0.0)])
-    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + passes))
-    export(model, path, quantize=quantize)
-    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + fails))
-    with pytest.raises(RuntimeError, match="'words'.* at id"):
-        export(model, path, quantize=quantize)
-
-
 @keras.saving.register_keras_serializable(package="test_export_quantized")
 class Hashed(kc.stores.Store):
     """A store without a form of its own."""

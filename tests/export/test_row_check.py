@@ -145,6 +145,22 @@ def test_sums_are_off_by_rounding_at_most(
         write(model, path, quantize=quantize)
 
 
+@pytest.mark.parametrize(
+    ("rank", "quantize", "fails"),
+    [(None, "int8", 2e-6), (None, None, 2e-6), (5, "float16", 1e-2)],
+)
+def test_rounded_rows_are_off_by_a_scale_at_most(
+    rank, quantize, fails, path, wrong_rows
+):
+    layer = kc.QuantizedEmbedding(ROWS, 12, 4, rank=rank, name="inner")
+    model = towers([layer, L.Rescaling(0.0)])
+    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + 2e-7))
+    write(model, path, quantize=quantize)
+    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + fails))
+    with pytest.raises(RuntimeError, match="'inner'.* at id"):
+        write(model, path, quantize=quantize)
+
+
 class WithPositions(keras.Layer):
     def build(self, input_shape):
         self.positions = code_embedding(codebook_size=8, name="positions")

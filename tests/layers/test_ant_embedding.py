@@ -13,7 +13,6 @@ from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
 from keras_compembed.anchors import KMeansPlusPlus
 from keras_compembed.anchors import Relations
-from keras_compembed.stores import WeightSpec
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
@@ -445,30 +444,3 @@ def test_from_table_with_numbers_in_all():
     assert layer.nnz == 500
     lengths = layer.get_transform().row_lengths
     assert lengths.max() <= 8 and lengths[:20].mean() > lengths[-20:].mean()
-
-
-def test_arguments_of_earlier_files():
-    anchors = Frequency(np.arange(30))
-    regularizer = keras.regularizers.L2(0.1)
-    layer = make_layer(
-        anchors=WeightSpec(anchors, regularizer),
-        transform=Transform("lazy", initializer="zeros", softmax_rows=4),
-        l1=L1(1e-3, negative_weight=0.5),
-        relations=PAIRS,
-    )
-    config = layer.get_config()
-    spec, transform = (
-        config.pop(x)["config"] for x in ("anchors", "transform")
-    )
-    config["l1"]["config"].pop("negative_weight")
-    config |= {
-        "anchors_initializer": spec["initializer"],
-        "anchors_regularizer": spec["regularizer"],
-        "transform_initializer": transform.pop("initializer"),
-        "transform_regularizer": transform.pop("regularizer"),
-        **transform,
-        "negative_weight": 0.5,
-        "seed": 3,
-    }
-    again = ANTEmbedding.from_config(json.loads(json.dumps(config)))
-    assert again.get_config() == layer.get_config()

@@ -123,9 +123,7 @@ class LazyAdam(Adam):
         self.inverse = np.where(seen, inverse, self.inverse)
 
 
-def algorithm_1(
-    model, l1, update, by_coordinate, epochs=3, free=None, fixed=()
-):
+def algorithm_1(model, l1, update, by_coordinate, epochs=3, free=None):
     """Trains copies of the weights; returns them and the loss of each epoch."""
     layer, dense = model.layers[0], model.layers[2]
     weights = {
@@ -151,8 +149,6 @@ def algorithm_1(
                 loss = tf.reduce_mean(tf.square(got - y))
             total += float(loss)
             for name, gradient in tape.gradient(loss, tensors).items():
-                if name in fixed:
-                    continue
                 gradient = tf.convert_to_tensor(gradient).numpy()
                 moved, size = update(name, gradient, step)
                 weights[name] = weights[name] - moved
@@ -296,20 +292,6 @@ def test_reading_is_up_to_date_and_changes_nothing(storage):
     np.testing.assert_array_equal(layer.transform, stored)
     # Rows that the last batch did not look up owe something.
     assert np.count_nonzero(stored) > layer.nnz
-
-
-@pytest.mark.parametrize("storage", ["dense", "lazy"])
-def test_given_anchors(storage):
-    """Appendix B of Liang et al.: T is learned, anchors are not."""
-    model, layer = make_model(storage, l1=5e-3)
-    layer.anchors.trainable = False
-    compile_model(model, keras.optimizers.SGD(0.5))
-    anchors = layer.anchors.numpy()
-    weights, losses = algorithm_1(model, 5e-3, SGD(0.5), True, fixed="A")
-    np.testing.assert_allclose(fit(model), losses, rtol=1e-5)
-    check_equal(model, weights, 2e-6)
-    np.testing.assert_array_equal(layer.anchors, anchors)
-    assert 0.01 < (weights["T"] == 0).mean() < 0.99
 
 
 def batches():

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
-from layer_checks import check_policy
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
 from keras_compembed.compositions.registry import ScaledComposition
-from keras_compembed.learners.query_codes import NearestCodes
 from keras_compembed.learners.task_codes import FollowingCodes
 
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -228,23 +226,6 @@ def test_regularizer_and_constraint():
         assert isinstance(each.codebooks.constraint, keras.constraints.NonNeg)
 
 
-def test_arguments_of_earlier_files():
-    config = kc.CodeEmbedding(10, 4, 2, 4).get_config()
-    del config["codes"], config["codebooks"]
-    config |= {
-        "learn_codes": "nearest",
-        "codebooks_initializer": "ones",
-        "codebooks_regularizer": None,
-        "codebooks_constraint": "non_neg",
-        "seed": 3,
-    }
-    layer = kc.CodeEmbedding.from_config(config)
-    layer.build()
-    assert np.all(layer.codebooks.numpy() == 1)
-    assert isinstance(layer.codebooks.constraint, keras.constraints.NonNeg)
-    assert isinstance(layer.learn_codes, NearestCodes)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -385,21 +366,3 @@ def test_reverse_while_codes_are_learned(learn):
     layer = kc.strip(layer)
     np.testing.assert_array_equal(layer.codes, codes)
     np.testing.assert_allclose(layer(HIDDEN, reverse=True), logits, atol=1e-5)
-
-
-def test_own_composition_in_half_precision(tmp_path):
-    learn = kc.learners.SoftmaxCodes(teacher=np.ones((50, 6)))
-    layer = every_kind(MaxComposition(), codes=learn, dtype="bfloat16")
-    check_policy(layer, IDS, tmp_path)
-
-
-def test_losses_of_anchors_in_half_precision(tmp_path):
-    mixture = kc.transforms.Mixture(2, "softmax")
-    regularizer = kc.anchors.Orthogonality(1e-3)
-    layer = anchored(
-        kc.transforms.Transform("lazy", mixture),
-        dtype="float16",
-        l1=kc.transforms.L1(target_nonzeros=100, negative_weight=0.1),
-        anchors=kc.stores.WeightSpec(regularizer=regularizer),
-    )
-    check_policy(layer, IDS, tmp_path)

@@ -176,31 +176,6 @@ def test_ids_that_do_not_count(make, combiner):
         assert_close(each(weights=with_weights), weighted)
 
 
-class EvenIds(keras.layers.Layer):
-    """Marks ids that are even."""
-
-    supports_masking = True
-
-    def call(self, inputs):
-        return tf.identity(inputs)
-
-    def compute_mask(self, inputs, mask=None):
-        return inputs % 2 == 0
-
-
-@EITHER
-def test_masks_that_keras_hands_on(make):
-    ids, weights = draw()
-    layer = fill(make())
-    mask = ids % 2 == 0
-    by_mask = reduced(layer.embeddings, ids, mask.astype(float), "mean")
-    weighted = reduced(layer.embeddings, ids, mask * weights, "mean")
-    marked = EvenIds(dtype="int32")(tf.constant(ids))
-    assert_close(layer(marked), by_mask)
-    assert_close(layer(marked, weights), weighted)
-    assert make(mask_zero=True).compute_mask(marked, mask) is None
-
-
 @EITHER
 @EVERY_COMBINER
 def test_empty_rows(make, combiner):
@@ -229,6 +204,7 @@ def test_empty_rows(make, combiner):
         * LENGTH ** {"sum": 1, "sqrtn": 0.5}.get(combiner, 0),
     )
     assert layer(ids[:0]).shape == (0, WIDTH)
+    assert layer.compute_mask(ids, ids > 0) is None
 
 
 @EITHER

@@ -307,20 +307,6 @@ def test_latents_begin_with_the_vectors():
     np.testing.assert_allclose(inner.latents, inner.embeddings, atol=1e-6)
 
 
-def test_latents_get_the_gradients_of_vectors():
-    layer = make_layer(codes="follow")
-    ids = np.array([4, 9, 4])
-    upstream = np.random.default_rng(0).normal(size=(3, WIDTH))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(ids, training=True) * upstream)
-    gradient = tape.gradient(loss, layer.latents.value)
-    expected = np.zeros((ROWS, WIDTH))
-    np.add.at(expected, ids, upstream)
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(gradient), expected, atol=1e-6
-    )
-
-
 def test_a_batch_of_padding():
     layer = make_layer(codes="softmax", mask_zero=True)
     with tf.GradientTape() as tape:

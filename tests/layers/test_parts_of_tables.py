@@ -11,7 +11,6 @@ import keras_compembed as kc
 from keras_compembed import PrunedVocabularyEmbedding
 from keras_compembed import SparseEmbedding
 from keras_compembed.methods import Pruned
-from keras_compembed.methods import Rounded
 from keras_compembed.methods import Vocabulary
 
 RNG = np.random.default_rng(0)
@@ -56,34 +55,6 @@ def test_the_nearest_row_is_shared():
     large = PrunedVocabularyEmbedding(40_000, 1, 32_768, sharing="nearest")
     large.build()
     assert large.row_of_id.dtype == "int32"
-
-
-def test_rows_of_another_layer(tmp_path):
-    model = keras.Sequential(
-        [
-            keras.Input((4,), dtype="int32"),
-            keras.layers.Embedding(150, 6, weights=[TABLE], name="words"),
-            keras.layers.ReLU(),
-        ]
-    )
-    method = Vocabulary(60, 4, "nearest", COUNTS, rows=Rounded(4))
-    small = kc.compression.compress_model(model, {"words": method}, verbose=0)
-    layer = small.get_layer("words")
-    assert isinstance(layer.rows, kc.QuantizedEmbedding)
-    kept = np.argsort(-COUNTS)[:60]
-    error = np.square(rows_of(layer)[kept] - TABLE[kept]).sum()
-    assert error < 0.02 * np.square(TABLE[kept]).sum()
-    # The layer of rows is part of it.
-    (row,) = kc.reports.size_report(small).embeddings
-    assert row.stored_bytes == sum(x.numpy().nbytes for x in layer.weights)
-    small.save(tmp_path / "small.keras")
-    again = keras.saving.load_model(tmp_path / "small.keras")
-    ids = np.resize(np.arange(150), (38, 4))
-    np.testing.assert_array_equal(again(ids), small(ids))
-    export = kc.export.export_litert(again, tmp_path / "small.tflite")
-    assert export.max_error < 1e-6
-    found = kc.export.inspect_litert(tmp_path / "small.tflite").constant_bytes
-    assert abs(found - method.litert_bytes(150, 6)) < 400
 
 
 def make_table(rows=90, width=7, seed=0):
@@ -177,13 +148,3 @@ def test_bad_arguments():
         PrunedVocabularyEmbedding.from_table(TABLE, 4, scores=COUNTS[1:])
     with refused("rows", None, TypeError):
         Vocabulary(4, rows=kc.CodeEmbedding)
-
-
-def test_methods():
-    assert Vocabulary(40, 3).reason_against(43, 6) is None
-    assert "40 + 3 rows" in Vocabulary(40, 3).reason_against(42, 6)
-    assert "150 ids" in Vocabulary(40, scores=COUNTS).reason_against(151, 6)
-    codes = kc.methods.Codes(8, 16, "concat")
-    assert "narrower" in Vocabulary(40, rows=codes).reason_against(150, 6)
-    assert Pruned(0.9).reason_against(1000, 64) is None
-    assert "32 bits" in Pruned(0.5).reason_against(2**28, 256)

@@ -228,19 +228,6 @@ def test_rows_are_learned_in_models_without_an_input(combiner):
     assert model.words.scale_unit.numpy() > 0
 
 
-def test_gradients_go_straight_through():
-    layer = from_table(bits=2, learn_rows=True)
-    weights = np.random.default_rng(2).normal(size=(2, 3, WIDTH))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(IDS, training=True) * weights)
-    gradient = tf.convert_to_tensor(
-        tape.gradient(loss, layer.latent_rows.value)
-    )
-    expected = np.zeros((ROWS, WIDTH))
-    np.add.at(expected, IDS, weights)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("reverse", [False, True])
 def test_unit_grows_with_the_rows(reverse):
     layer = from_table(bits=8, learn_rows=True)

@@ -158,6 +158,12 @@ def test_names(method, name):
         (Rounded(4, 9), (10, 9), None),
         (Rounded(rank=9), (10, 9), None),
         (Rounded(4), (10, 1), None),
+        (Vocabulary(40, 3), (43, 6), None),
+        (Vocabulary(40, 3), (42, 6), "40 + 3 rows"),
+        (Vocabulary(40, scores=np.ones(150)), (151, 6), "150 ids"),
+        (Vocabulary(40, rows=Codes(8, 16, "concat")), (150, 6), "narrower"),
+        (Pruned(0.9), (1000, 64), None),
+        (Pruned(0.5), (2**28, 256), "32 bits"),
         *((method, (400, 12), None) for method, _ in METHODS),
     ],
 )

@@ -17,7 +17,6 @@ from keras_compembed.transforms.l1 import shrink
 from keras_compembed.transforms.lazy_rows import DenseRows
 from keras_compembed.transforms.lazy_rows import LazyRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.transform import ACTIVATIONS
 from keras_compembed.transforms.transform import entmax
 from keras_compembed.transforms.transform import sparsemax
 
@@ -63,18 +62,6 @@ def test_activations_against_bisection_and_slopes(function, scale, power):
         slope = tf.reduce_sum(upstream * apart) / (2 * step)
         np.testing.assert_allclose(gradient[place], slope, atol=1e-6)
     np.testing.assert_array_equal(function(tf.zeros((3, 1))), np.ones((3, 1)))
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_each_segment_of_a_mixture_sums_to_one(activation):
-    rows = tf.constant(random_rows(), "float32")
-    mixture = Mixture(2, activation)
-    weights = mixture(rows, (2, 4))
-    for part in (weights[:, :2], weights[:, 2:]):
-        np.testing.assert_allclose(
-            tf.reduce_sum(part, axis=1), np.ones(20), atol=1e-5
-        )
-    assert Mixture()(rows, (6,)) is rows
 
 
 def soft_threshold(rows, threshold, non_negative):

@@ -86,19 +86,6 @@ def test_vectors_of_different_ids_are_composed_once(mode):
     assert composed == {"eager": [3], "graph": [None]}.get(mode, [6])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gradients_of_half_precision_are_summed_in_float32(dtype):
-    table = tf.ones((2, 3), dtype)
-    with tf.GradientTape() as tape:
-        tape.watch(table)
-        ids = tf.zeros(1000, "int32")
-        vectors = each_once(lambda ids: tf.gather(table, ids), ids)
-    assert vectors.dtype == dtype
-    gradient = tape.gradient(vectors, table, tf.fill((1000, 3), table[0, 0]))
-    sums = tf.cast(tf.convert_to_tensor(gradient), "float32")
-    np.testing.assert_array_equal(sums, [3 * [1000], 3 * [0]])
-
-
 @custom_gradient
 def doubled(x, y):
     """`2 * x + 3 * y`, whose gradient in `x` is as if it were no double."""
