@@ -39,17 +39,6 @@ def test_seeds_equal_the_naive_ones(rows, number, first):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_probabilities_of_the_second_seed():
-    table = np.array([[0.0], [1.0], [2.0], [4.0]])
-    rng = np.random.default_rng(0)
-    draws = 4000
-    seconds = [k_means_seeds(table, 2, rng, first=[0])[1] for _ in range(draws)]
-    found = np.bincount(seconds, minlength=4) / draws
-    expected = np.array([0, 1, 4, 16]) / 21
-    deviation = np.sqrt(expected * (1 - expected) / draws)
-    assert (np.abs(found - expected) <= 4 * deviation).all()
-
-
 def test_duplicates_are_taken_last():
     table = np.repeat(normal_table(3), 4, axis=0)
     ids = k_means_seeds(table, 12, np.random.default_rng(0))
@@ -116,10 +105,5 @@ def test_tables_are_checked():
             kind(table)
     with pytest.raises(ValueError, match="num_anchors=7, input_dim=6"):
         kind(normal_table(6)).vectors(7, 5)
-
-
-def test_arguments_are_checked():
-    table = normal_table(6)
-    both = anchors.FrequencyThenKMeansPlusPlus
     with pytest.raises(ValueError, match="6 objects.*entries=5"):
-        both(np.ones(5), table)
+        anchors.FrequencyThenKMeansPlusPlus(np.ones(5), normal_table(6))

@@ -29,7 +29,6 @@ def test_job_titles(tmp_path, capsys):
     assert first.endswith("%  red baker")
 
 
-
 @pytest.mark.slow
 def test_recommend_titles(tmp_path):
     output, saved = tmp_path / "output", tmp_path / "titles"

@@ -1,5 +1,3 @@
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import keras_compembed as kc
 from keras_compembed import ANTEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
-from keras_compembed.anchors import KMeansPlusPlus
 from keras_compembed.anchors import Relations
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
@@ -229,33 +226,6 @@ def test_from_table_refuses(name, value, table):
         ANTEmbedding.from_table(table, 6, verbose=0, **arguments)
 
 
-def test_frequency_vocabulary():
-    """Appendix D: vectors of frequent words only."""
-    counts = np.arange(30)
-    layer = make_layer(
-        anchors=Frequency(counts), transform=Transform(initializer="zeros")
-    )
-    layer = kc.strip(layer)
-    model = make_model(layer)
-    model.fit(INPUTS, np.ones(4), verbose=0)
-    expected = np.zeros((30, 5))
-    expected[29:23:-1] = layer.anchors
-    np.testing.assert_array_equal(layer.embeddings, expected)
-    assert layer.nnz == 6
-
-
-def test_default_anchors_and_seeds():
-    first, second = (make_layer(seed=3) for _ in range(2))
-    np.testing.assert_array_equal(
-        first.get_transform().dense_rows(), second.get_transform().dense_rows()
-    )
-    np.testing.assert_array_equal(first.anchors, second.anchors)
-    basis = first.anchors.numpy()[:5]
-    np.testing.assert_allclose(basis @ basis.T, 5 * np.eye(5), atol=1e-5)
-    lengths = first.get_transform().row_lengths
-    assert lengths.max() == 4
-
-
 PAIRS = Relations([[0, 1]], 30)
 
 
@@ -315,19 +285,6 @@ def test_settings_are_not_shared():
     assert two.l1 == np.float32(1e-3) and l1.l1 == 1e-3
     one.assign_transform(np.zeros((30, 6)))
     assert two.nnz > 0
-
-
-@pytest.mark.parametrize("kind", ["array", "table"])
-def test_a_clone_starts_from_the_same_anchors(kind):
-    vectors = np.random.default_rng(0).normal(size=(30, 4))
-    start = vectors[:5] if kind == "array" else KMeansPlusPlus(vectors, seed=0)
-    layer = ANTEmbedding(30, 4, num_anchors=5, anchors=start)
-    config = json.loads(json.dumps(layer.get_config()))
-    again = ANTEmbedding.from_config(config)
-    for each in (layer, again):
-        each.build()
-    np.testing.assert_array_equal(again.anchors, layer.anchors)
-    np.testing.assert_array_equal(again.anchor_ids, layer.anchor_ids)
 
 
 def test_a_clone_of_fixed_rows_must_be_given_its_weights():
@@ -426,21 +383,3 @@ def test_pruned_in_steps():
         model.fit(INPUTS, goal, verbose=0)
         values = model.layers[0].get_transform().values
         assert trainable != np.array_equal(values, before)
-
-
-def test_from_table_with_numbers_in_all():
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(200, 8)).astype("float32")
-    counts = 1000 // np.arange(1, 201)
-    layer = ANTEmbedding.from_table(
-        table,
-        num_anchors=12,
-        max_nonzeros=8,
-        total_nonzeros=500,
-        sample_weight=counts,
-        seed=0,
-        verbose=0,
-    )
-    assert layer.nnz == 500
-    lengths = layer.get_transform().row_lengths
-    assert lengths.max() <= 8 and lengths[:20].mean() > lengths[-20:].mean()

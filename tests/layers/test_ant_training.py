@@ -265,20 +265,6 @@ def test_exact_zeros_and_a_lower_loss(name, storage):
     assert (layer.get_transform().values > 0).all()
 
 
-def test_several_steps_in_one_call():
-    expected, _ = make_model("lazy", keras.optimizers.SGD(0.5), l1=5e-3)
-    fit(expected)
-    model, _ = make_model("lazy", l1=5e-3)
-    model.compile(
-        keras.optimizers.SGD(0.5),
-        "mse",
-        jit_compile=False,
-        steps_per_execution=3,
-    )
-    fit(model)
-    check_alike(model, expected, "steps")
-
-
 @pytest.mark.parametrize("storage", ["lazy", "sparse"])
 def test_reading_is_up_to_date_and_changes_nothing(storage):
     model, layer = make_model(storage, keras.optimizers.SGD(0.5), l1=5e-3)

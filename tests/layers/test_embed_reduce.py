@@ -226,26 +226,6 @@ def test_graphs_of_open_shape(make):
         call(ids.astype("int64"), weights[:, 1:].astype("float64"))
 
 
-def test_weights_in_a_functional_model():
-    """Weights that are learned, as those of an attention, get gradients."""
-    ids, weights = draw()
-    inputs = keras.Input((LENGTH,), dtype="int32")
-    given = keras.Input((LENGTH,))
-    scores = keras.layers.Dense(LENGTH, "softmax", name="scores")(given)
-    outputs = codes(mask_zero=True)(inputs, weights=scores)
-    model = keras.Model([inputs, given], keras.layers.Dense(2)(outputs))
-    again = keras.Model.from_config(model.get_config())
-    again.set_weights(model.get_weights())
-    assert_close(again([ids, weights]), model([ids, weights]))
-    model.compile("sgd", "mse", run_eagerly=True)
-    before = model.get_layer("scores").get_weights()
-    model.fit([ids, weights], np.ones((6, 2)), verbose=0)
-    for old, new in zip(
-        before, model.get_layer("scores").get_weights(), strict=True
-    ):
-        assert not np.array_equal(old, new)
-
-
 @EITHER
 def test_half_precision_adds_up_exactly(make):
     layer = fill(make(dtype="float16", combiner="sum"))

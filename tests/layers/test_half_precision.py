@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
+from layer_cases import VECTORS
+from layer_cases import codes
 
 import keras_compembed as kc
 
@@ -47,7 +49,7 @@ def test_sparse_rows_are_not_trained_by_scaled_losses(strategy):
         train_sparse(keras.optimizers.Adam())
 
 
-def features():
+def features(dtype):
     encoder = keras.layers.Dense(4, dtype="mixed_bfloat16")
     return kc.FeatureEmbedding(
         np.ones((50, 3)), encoder, dtype="mixed_bfloat16"
@@ -55,32 +57,19 @@ def features():
 
 
 REPEATED = {
-    "codes": lambda: kc.CodeEmbedding(50, 8, 4, 16, dtype="bfloat16"),
-    "learned codes": lambda: kc.CodeEmbedding(
-        50,
-        8,
-        4,
-        16,
-        composition="concat",
-        codes="softmax",
-        dtype="bfloat16",
-    ),
-    "anchors": lambda: kc.ANTEmbedding(50, 8, 5, dtype="bfloat16"),
-    "sparse anchors": lambda: kc.ANTEmbedding(
-        50, 8, 5, transform="sparse", dtype="bfloat16"
-    ),
     "features": features,
-    "vocabulary": lambda: kc.PrunedVocabularyEmbedding(
-        50, 8, 10, dtype="bfloat16"
-    ),
+    "learned codes": codes(codes="softmax", composition="concat"),
+    **{
+        name: VECTORS[name]
+        for name in ("codes", "anchors-dense", "anchors-sparse", "vocabulary")
+    },
 }
 
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_gradients_of_an_id_that_is_often_there_are_summed(name):
     """Padding is: 256 + 1 is 256 in bfloat16."""
-    keras.utils.set_random_seed(0)
-    layer = REPEATED[name]()
+    layer = REPEATED[name](dtype="bfloat16")
     layer.build((None,))
     weights = [weight.value for weight in layer.trainable_weights]
     found = []

@@ -141,15 +141,6 @@ def test_dtype_of_logits_within_a_layer(outer, tie_weights):
     np.testing.assert_allclose(got, expected, atol=atol)
 
 
-def test_masks_of_ragged_ids():
-    layer = kc.CodeEmbedding(V, D, 2, 16, reverse=kc.Reverse(), mask_zero=True)
-    plain = kc.CodeEmbedding(V, D, 2, 16)
-    ragged = tf.RaggedTensor.from_row_lengths([0, 29, 3], [1, 2])
-    assert layer(ragged).shape == plain(ragged).shape == (2, None, D)
-    logits = layer(layer(ragged), reverse=True)
-    assert logits.shape == (2, None, V)
-
-
 @pytest.mark.parametrize("tie_weights", [True, False])
 def test_from_table(tie_weights):
     kwargs = {} if tie_weights else {"reverse_table": TABLES[1]}

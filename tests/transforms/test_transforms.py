@@ -188,8 +188,7 @@ def test_first_numbers(storage, non_negative):
     others = np.delete(start, [3, 7], axis=0)
     assert 0 < np.abs(others).max() <= 0.1
     assert (others >= 0).all() == non_negative
-    if storage == "sparse":
-        assert np.count_nonzero(others) == 7 * 4
+    assert np.count_nonzero(others) == 7 * 4
 
 
 ROWS = np.abs(np.random.default_rng(0).normal(size=(12, 6))).astype("float32")
