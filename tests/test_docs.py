@@ -220,22 +220,3 @@ def test_examples_in_the_site_are_code(site):
     for path, page in site.items():
         # Markdown takes `>>>` for quotations.
         assert "blockquote" not in page.tags, path
-
-
-def test_site_links_are_checked(tmp_path):
-    (tmp_path / "api").mkdir()
-    (tmp_path / "index.html").write_text(
-        '<h1 id="top"></h1><a href="#top"></a><a href="#bottom"></a>'
-        '<a href="api/one.html#name"></a><a href="api/one.html#other"></a>'
-        '<a href="two.html"></a><img src="picture.png">'
-        '<a href="https://example.org/"></a><img src="data:image/png;">'
-    )
-    (tmp_path / "api/one.html").write_text(
-        '<h1 id="name"></h1><a href="../index.html"></a><a href=".."></a>'
-    )
-    assert broken_links(read_pages(tmp_path)) == [
-        "index.html: #bottom",
-        "index.html: api/one.html#other",
-        "index.html: two.html",
-        "index.html: picture.png",
-    ]

@@ -38,15 +38,6 @@ def test_counts_and_gradients_of_weights(dtype):
     )
 
 
-@pytest.mark.parametrize(("groups", "length"), [(0, 5), (3, 0)])
-def test_nothing_to_count(groups, length):
-    subcodes = np.zeros((0, NUM_CODEBOOKS), "int32")
-    counts = count_codes(subcodes, tf.zeros((groups, length)), CODEBOOK_SIZE)
-    np.testing.assert_array_equal(
-        counts, np.zeros((groups, NUM_CODEBOOKS, CODEBOOK_SIZE))
-    )
-
-
 @pytest.mark.parametrize(
     "rows, fields, bits, size",
     [

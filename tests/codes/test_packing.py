@@ -68,19 +68,6 @@ def test_packing_in_several_chunks():
 
 
 @pytest.mark.parametrize(
-    "codebook_size, bits",
-    [(2, 1), (3, 2), (4, 2), (5, 3), (16, 4), (17, 5), (256, 8), (65536, 16)],
-)
-def test_bits(codebook_size, bits):
-    assert packing.bits_per_subcode(codebook_size) == bits
-
-
-def test_four_bits_stand_as_litert_packs_int4():
-    packed = packing.pack_codes(np.array([[1, 2, 3]]), 16)
-    np.testing.assert_array_equal(packed, [[0x21, 0x03]])
-
-
-@pytest.mark.parametrize(
     "codes, received",
     [
         (np.array([[0, 4]]), "highest=4"),

@@ -82,21 +82,6 @@ def test_next_item(tmp_path, capsys):
     assert "| SCE |" in capsys.readouterr().out
 
 
-def test_histories():
-    pairs = np.array([[2, 5], [0, 1], [2, 6], [0, 2], [2, 7]])
-    rows = next_item.histories(pairs, 4, 2, np.random.default_rng(0))
-    assert rows.dtype == np.int32
-    assert set(rows[0]) == {2, 3}
-    np.testing.assert_array_equal(rows[[1, 3]], 0)
-    # The first ones are left out where there is no room.
-    assert len(set(rows[2])) == 2 and set(rows[2]) < {6, 7, 8}
-    rng = np.random.default_rng(0)
-    found = [next_item.histories(pairs, 4, 5, rng)[2] for _ in range(60)]
-    assert all((row[:2] == 0).all() for row in found)
-    orders = {tuple(row[2:]) for row in found}
-    assert len(orders) == 6 and set.union(*map(set, orders)) == {6, 7, 8}
-
-
 def test_a_place_is_predicted_from_those_before():
     args = next_item.parse_arguments(["--quick"])
     trained, recommender = next_item.build_models(np.arange(40), "CANE", args)

@@ -4,15 +4,11 @@ import csv
 import functools
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from children import run_python
 
 import keras_compembed as kc
 from examples import ant_text_classification
@@ -111,50 +107,6 @@ def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
     figures = json.loads((saved / "figures.json").read_text())
     accuracies = rows[-1]["keras_accuracy_by_seed"]
     assert figures["keras_accuracy"] == accuracies[0]
-
-
-WEIGHTS = """
-import hashlib, os, sys
-os.sched_setaffinity(0, [int(core) for core in sys.argv[1].split(",")])
-os.environ.pop("TF_NUM_INTRAOP_THREADS", None)
-import keras
-from benchmarks.data import labelled_texts
-from examples import compress_text_classifier as demo
-args = demo.parse_arguments(["--length=32", "--embedding-dim=64"])
-dataset = labelled_texts.load(sys.argv[2])
-words, dataset = dataset.as_ids(args.vocabulary_size, args.length)
-keras.utils.set_random_seed(0)
-model = demo.build_model(args, len(words), len(dataset.classes))
-demo.train(model, dataset, args, 1, 1e-3)
-weights = b"".join(weight.tobytes() for weight in model.get_weights())
-print("digest", hashlib.sha256(weights).hexdigest())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here"
-)
-def test_figures_do_not_depend_on_the_number_of_cores(tmp_path):
-    path = write_texts(tmp_path / "texts.csv")
-    cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
-    if len(cores) < 2:
-        pytest.skip("needs two cores")
-    # One of them with other hashes of strings.
-    variables = {"PYTHONHASHSEED": "1", "CUDA_VISIBLE_DEVICES": ""}
-    variables["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    alone = subprocess.run(
-        [sys.executable, "-c", WEIGHTS, cores[0], path],
-        capture_output=True,
-        text=True,
-        env=os.environ | variables,
-    )
-    together = run_python(WEIGHTS, ",".join(cores), path)
-    digests = []
-    for done in (alone, together):
-        assert done.returncode == 0, done.stderr
-        digests.append(done.stdout.rsplit("digest ", 1)[1])
-    assert digests[0] == digests[1]
 
 
 @pytest.mark.slow

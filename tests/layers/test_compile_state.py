@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from layer_cases import BATCH_SIZE
 from layer_cases import COUNTS
-from layer_cases import IDS
 from layer_cases import Classes
 from layer_cases import LookUp
 from layer_cases import anchors
@@ -24,14 +23,6 @@ from keras_compembed.learners.task_codes import FollowingCodes
 # Within a period of what is done every so many steps.
 FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE
 TARGET = kc.transforms.L1(1e-3, target_nonzeros=60)
-RELATED = {
-    "anchors": kc.stores.WeightSpec(
-        kc.anchors.Frequency(np.arange(IDS)[::-1]),
-        kc.anchors.Orthogonality(1e-3),
-    ),
-    "relations": kc.anchors.Relations([[0, 9], [1, 8], [2, 3]], IDS),
-    "l1": kc.transforms.L1(3e-3, negative_weight=0.1),
-}
 
 
 def sgd(**kwargs):
@@ -101,13 +92,6 @@ MODELS = {
     ),
     "target": (anchors("dense", l1=TARGET), adam),
     "accumulated": (anchors("lazy"), accumulated),
-    "mixture": (
-        anchors(
-            kc.transforms.Transform(mixture=kc.transforms.Mixture(2, "softmax"))
-        ),
-        adam,
-    ),
-    "relations": (anchors("lazy", **RELATED), lazy),
     "anchors in half precision": (
         functools.partial(
             anchors("sparse", l1=kc.transforms.L1(3e-3, negative_weight=0.1)),

@@ -192,24 +192,6 @@ FACTORS = (RNG.normal(size=(300, 4)) * [4, 3, 2, 0.1]) @ RNG.normal(
 ) + 3
 
 
-def factor_quantizer(rank=4, **kwargs):
-    return FactorQuantizer(6, 8, rank, effort=0.3, seed=0, verbose=0, **kwargs)
-
-
-def test_factors_come_near_rows_of_full_width():
-    narrow = factor_quantizer().train(FACTORS)
-    wide = quantizer(6, 8, effort=0.3).train(FACTORS)
-    assert narrow.codebooks.shape == (6, 8, 4)
-    assert mean_loss(FACTORS, narrow) < 1.2 * mean_loss(FACTORS, wide)
-    fewer = factor_quantizer(2).train(FACTORS)
-    assert mean_loss(FACTORS, fewer) > 2 * mean_loss(FACTORS, narrow)
-    # Of the codes before the last fit.
-    assert mean_loss(FACTORS, narrow) <= narrow.history["refined_loss"][-1]
-    codes = narrow.encode(FACTORS[:50])
-    near = mean_loss(FACTORS[:50], narrow, codes)
-    assert near < 1.5 * mean_loss(FACTORS, narrow)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_factors_of_few_rows_are_those_of_singular_vectors(weighted):
     """Each row has a codeword of its own, so that rank alone costs."""
@@ -241,20 +223,3 @@ def test_codebooks_of_random_codes_are_those_of_least_squares(weighted):
     )
     loss = mean_loss(table, learner, weight=weight if weighted else None)
     assert learner.history["loss"] == [pytest.approx(loss, rel=1e-5)]
-
-
-def test_random_codes_are_random_and_repeatable():
-    table = make_table(4000, 6)
-    one, again, other = (
-        RandomCodeLearner(3, 4, seed=seed).train(table) for seed in (0, 0, 1)
-    )
-    assert one.codes.dtype == np.uint8
-    shares = [np.bincount(subcodes) / 4000 for subcodes in one.codes.T]
-    # Binomial: standard deviation 0.007.
-    np.testing.assert_allclose(shares, 0.25, atol=0.03)
-    np.testing.assert_array_equal(one.codes, again.codes)
-    assert not np.array_equal(one.codes, other.codes)
-    more = one.encode(table)
-    assert more.shape == one.codes.shape
-    assert not np.array_equal(more, one.codes)
-    np.testing.assert_array_equal(more, again.encode(table))

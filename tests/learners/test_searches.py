@@ -190,32 +190,19 @@ def test_a_beam_sees_each_row_by_itself():
         np.testing.assert_array_equal(alone, whole[part])
 
 
-@pytest.mark.parametrize("shape", [(4, 8), (16, 256), (2, 65536)])
-@pytest.mark.parametrize("rows", [1, 16_384, 100_001])
-def test_blocks_are_all_rows(rows, shape):
-    parts = search.row_blocks(rows, *shape)
-    ids = np.concatenate([np.arange(rows)[part] for part in parts])
-    np.testing.assert_array_equal(ids, np.arange(rows))
-    assert len(parts) == 1 or min(4 * np.prod(shape), 16_384) <= parts[0].stop
-
-
-class TestStraightThroughEncoder:
-    @pytest.mark.parametrize("progress", [0.0, 0.3, 1.0])
-    def test_first_step_is_that_of_adam(self, progress):
-        """Each weight moves by the rate, whatever the size of its gradient."""
-        table, _, _, _ = random_problem(1, 2, 50, width=3)
-        encoder = StraightThroughEncoder(
-            (2, 4, 3), 1.0, np.random.default_rng(0)
-        )
-        before = encoder._weights.copy()
-        encoder.train_on_batch(table, progress)
-        moves = np.abs(encoder._weights - before)
-        cosine = 0.5 * (1 + np.cos(np.pi * progress))
-        rate = 1e-4 + (1e-2 - 1e-4) * cosine
-        # What no row chose stays.
-        moves = moves[moves > 0]
-        assert len(moves) > 20
-        np.testing.assert_allclose(moves, rate, rtol=0.01)
+@pytest.mark.parametrize("progress", [0.0, 0.3, 1.0])
+def test_first_step_of_an_encoder_is_that_of_adam(progress):
+    """Each weight moves by the rate, whatever the size of its gradient."""
+    table, _, _, _ = random_problem(1, 2, 50, width=3)
+    encoder = StraightThroughEncoder((2, 4, 3), 1.0, np.random.default_rng(0))
+    before = encoder._weights.copy()
+    encoder.train_on_batch(table, progress)
+    moves = np.abs(encoder._weights - before)
+    rate = 1e-4 + (1e-2 - 1e-4) * 0.5 * (1 + np.cos(np.pi * progress))
+    # What no row chose stays.
+    moves = moves[moves > 0]
+    assert len(moves) > 20
+    np.testing.assert_allclose(moves, rate, rtol=0.01)
 
 
 RNG = np.random.default_rng(0)
@@ -223,16 +210,6 @@ TABLE = RNG.normal(size=(200, 7)).astype("float32") + 1
 WEIGHT = RNG.uniform(0.5, 2, size=200).astype("float32")
 WEIGHT /= WEIGHT.mean()
 CODES = RNG.integers(5, size=(200, 3)).astype("uint8")
-
-
-def mean_squares(rows, weight=None):
-    return np.average(np.square(rows).sum(axis=1), weights=weight)
-
-
-def refined(steps):
-    """Last codes and codebooks of steps, and the losses of all."""
-    steps = list(steps)
-    return *steps[-1][:2], [step[-1] for step in steps]
 
 
 def make_composition(name, num_codebooks=3, codebook_size=5, width=7):
@@ -260,126 +237,45 @@ def lloyd(table, codebooks, num_codebooks, weight):
     return codes, new, np.average(loss, weights=weight)
 
 
-class TestRefinement:
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_sums_equal_the_reference(self, weighted):
-        weight = WEIGHT if weighted else np.ones(200, "float32")
-        codebooks = np.random.default_rng(2).normal(size=(3, 5, 7))
-        order = np.random.default_rng(4).permutation(3)
-        codes = swept(TABLE, CODES, codebooks, order)
-        found, fitted, losses = refined(
-            refinement.refine_codes(
-                TABLE,
-                CODES,
-                codebooks.astype("float32"),
-                weight if weighted else None,
-                sweeps=1,
-                seed=4,
-            )
-        )
-        np.testing.assert_array_equal(found, codes)
-        np.testing.assert_allclose(
-            fitted, least_squares(TABLE, codes, 5, weight), atol=1e-3
-        )
-        left = TABLE - decode(codes, codebooks)
-        np.testing.assert_allclose(
-            losses, [mean_squares(left, weight)], rtol=1e-5
-        )
+@pytest.mark.parametrize("num_codebooks", [1, 3, 7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parts_equal_the_reference(num_codebooks, weighted):
+    weight = WEIGHT if weighted else np.ones(200)
+    rng = np.random.default_rng(1)
+    codebooks = rng.normal(size=(6, 7)).astype("float32")
+    codebooks[4] = 100  # nearest to no row
+    expected, wanted = codebooks.astype("float64"), []
+    for _ in range(3):
+        codes, expected, loss = lloyd(TABLE, expected, num_codebooks, weight)
+        wanted.append(loss)
+    weight = weight if weighted else None
+    steps = refinement.refine_parts(
+        TABLE, codebooks, num_codebooks, weight, sweeps=3
+    )
+    *_, (found, fitted, _) = steps = list(steps)
+    losses = [step[-1] for step in steps]
+    np.testing.assert_array_equal(found, codes)
+    # Means of some 30 rows in float32.
+    np.testing.assert_allclose(fitted, expected, atol=1e-5)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    np.testing.assert_array_equal(fitted[4], codebooks[4])
 
-    @pytest.mark.parametrize("num_codebooks", [1, 3, 7])
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_parts_equal_the_reference(self, num_codebooks, weighted):
-        weight = WEIGHT if weighted else np.ones(200)
-        rng = np.random.default_rng(1)
-        codebooks = rng.normal(size=(6, 7)).astype("float32")
-        codebooks[4] = 100  # nearest to no row
-        expected, wanted = codebooks.astype("float64"), []
-        for _ in range(3):
-            codes, expected, loss = lloyd(
-                TABLE, expected, num_codebooks, weight
-            )
-            wanted.append(loss)
-        found, fitted, losses = refined(
-            refinement.refine_parts(
-                TABLE,
-                codebooks,
-                num_codebooks,
-                weight if weighted else None,
-                sweeps=3,
-            )
-        )
-        np.testing.assert_array_equal(found, codes)
-        # Means of some 30 rows in float32.
-        np.testing.assert_allclose(fitted, expected, atol=1e-5)
-        np.testing.assert_allclose(losses, wanted, rtol=1e-5)
-        np.testing.assert_array_equal(fitted[4], codebooks[4])
 
-    def test_factors_are_the_best_of_their_width(self):
-        """By the singular vectors of what is fitted."""
-        root = np.sqrt(WEIGHT)[:, None]
-        matrix = one_hot(CODES, 5)
-        full = np.linalg.lstsq(root * matrix, root * TABLE, rcond=None)[0]
-        axes = np.linalg.svd(root * matrix @ full)[2]
-        for code_dim in (1, 3, 7, 9):
-            narrow, kernel = refinement.factor_codebooks(
-                full.reshape(3, 5, 7), CODES, code_dim, WEIGHT
-            )
-            assert narrow.shape == (3, 5, code_dim)
-            assert kernel.shape == (code_dim, 7)
-            axis = axes[:code_dim]
-            np.testing.assert_allclose(
-                narrow.reshape(15, -1) @ kernel,
-                full @ axis.T @ axis,
-                atol=1e-5,
-            )
-
-    @pytest.mark.parametrize("name", ["sum", "linear", "concat"])
-    def test_what_was_refined_stays_as_it_is(self, name):
-        composition = make_composition(name)
-        weights = composition.get_weights()
-        first = RNG.normal(size=composition.codebooks_shape).astype("float32")
-        codebooks, codes = first.copy(), CODES.copy()
-        kept = []
-        for step in refinement.refine_composed(
-            TABLE, codes, composition, codebooks
-        ):
-            kept.append((step, [np.copy(part) for part in step[:2]]))
-        np.testing.assert_array_equal(codes, CODES)
-        np.testing.assert_array_equal(codebooks, first)
-        for one, two in zip(weights, composition.get_weights(), strict=True):
-            np.testing.assert_array_equal(one, two)
-        for step, copies in kept:
-            for part, copy in zip(step, copies, strict=False):
-                np.testing.assert_array_equal(part, copy)
-
-    @pytest.mark.parametrize("name", ["sum", "linear", "concat"])
-    def test_nearest_codes(self, name):
-        composition = make_composition(name, 2, 3)
-        codebooks = RNG.normal(size=composition.codebooks_shape)
-        codebooks = codebooks.astype("float32")
-        every = np.stack(np.meshgrid(*[np.arange(3)] * 2), -1).reshape(-1, 2)
-        rows = composition.decode(every, codebooks)
-        distances = np.square(TABLE[:, None] - rows).sum(axis=2)
-        best = distances.min(axis=1)
-
-        def distance(codes):
-            left = TABLE - composition.decode(codes, codebooks)
-            return np.square(left).sum(axis=1)
-
-        # The beam is wider than the nine codes there are.
-        codes = refinement.nearest_composed(TABLE, composition, codebooks)
-        np.testing.assert_allclose(distance(codes), best, rtol=1e-5)
-        start = np.zeros((200, 2), "uint8")
-        codes = refinement.nearest_composed(
-            TABLE, composition, codebooks, start
-        )
-        assert distance(codes).mean() <= distances[:, 0].mean()
-
-    @pytest.mark.parametrize("name", ["sum", "linear", "concat"])
-    def test_codeword_of_row(self, name):
-        composition = make_composition(name, 3, 2)
-        row = np.arange(7.0)
-        codebooks = np.zeros(composition.codebooks_shape, "float32")
-        codebooks += refinement.codeword_of_row(row, composition)
-        got = composition.decode(np.array([[0, 1, 1]]), codebooks)
-        np.testing.assert_allclose(got, [row], atol=1e-4)
+@pytest.mark.parametrize("name", ["sum", "linear", "concat"])
+def test_what_was_refined_stays_as_it_is(name):
+    composition = make_composition(name)
+    weights = composition.get_weights()
+    first = RNG.normal(size=composition.codebooks_shape).astype("float32")
+    codebooks, codes = first.copy(), CODES.copy()
+    kept = []
+    for step in refinement.refine_composed(
+        TABLE, codes, composition, codebooks
+    ):
+        kept.append((step, [np.copy(part) for part in step[:2]]))
+    np.testing.assert_array_equal(codes, CODES)
+    np.testing.assert_array_equal(codebooks, first)
+    for one, two in zip(weights, composition.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for step, copies in kept:
+        for part, copy in zip(step, copies, strict=False):
+            np.testing.assert_array_equal(part, copy)

@@ -116,9 +116,3 @@ def test_search_equals_the_reference(bits):
                 and np.array_equal(found.scales[place][used], scales[used])
             )
         assert any(reached), place
-
-
-def test_more_columns_than_rows():
-    table = np.random.default_rng(0).normal(size=(4, 9))
-    factors = round_factors(table, 6, 8, seed=0)
-    np.testing.assert_allclose(decode(factors), table, atol=0.1)

@@ -89,18 +89,6 @@ def test_each_number_is_rounded_as_well_as_its_scale_allows(
     np.testing.assert_array_equal(part.decode(), rounded.decode()[1:3])
 
 
-def test_search_beats_the_largest_number():
-    """Against a scale by which the largest number is the highest integer."""
-    table = np.random.default_rng(0).normal(size=(100, 64))
-    for bits, least in ((4, 1.2), (2, 3)):
-        _, highest = integer_range(bits)
-        scales = np.abs(table).max(1, keepdims=True) / highest
-        largest = np.rint(table / scales) * scales
-        searched = round_rows(table, bits).decode()
-        ratio = np.sum((table - largest) ** 2) / np.sum((table - searched) ** 2)
-        assert ratio > least
-
-
 @EVERY_BITS
 def test_tables_of_integers_are_kept(bits):
     """The lowest integer has no counterpart above zero, and is used."""
@@ -140,13 +128,6 @@ def test_rows_so_short_that_nothing_is_left():
     # Of zeros nothing is lost.
     table[np.arange(20) != 7] = 0
     warn_if_coarse(table, round_rows(table, 4, block_size=4))
-
-
-def test_layout_of_packed_rows():
-    packed = pack_integers(np.array([[-8, 7, 1]]), 4)
-    np.testing.assert_array_equal(packed, [[0x78, 0x01]])
-    packed = pack_integers(np.array([[-2, -1, 0, 1, 1]]), 2)
-    np.testing.assert_array_equal(packed, [[0b01001110, 0b01]])
 
 
 @settings(max_examples=100, deadline=None)

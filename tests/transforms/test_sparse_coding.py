@@ -81,19 +81,6 @@ def test_all_anchors_give_the_best_non_negative_weights():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_non_negative_codes_of_few_anchors():
-    table, anchors = normal(200, 8), normal(40, 8, seed=1)
-    distances = [(table**2).sum(axis=1)]
-    for most in (1, 3, 4):
-        found = sparse_code(table, anchors, most)
-        assert (found.values > 0).all()
-        assert found.row_lengths.max() == most
-        left = table - found.dense_rows() @ anchors
-        distances.append((left**2).sum(axis=1))
-        assert (distances[-1] <= distances[0]).all()
-        assert distances[-1].sum() < distances[-2].sum()
-
-
 def test_rows_that_need_fewer():
     anchors = normal(6, 8)
     anchors[4] = 0
@@ -145,20 +132,6 @@ def test_planted_anchors_are_found(non_negative):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
 
 
-def test_learning_lowers_the_loss_and_repeats():
-    table = normal(300, 12)
-
-    def loss(iterations):
-        transform, anchors = learn_dictionary(
-            table, 24, 3, iterations=iterations, seed=1, verbose=0
-        )
-        return ((table - transform.dense_rows() @ anchors) ** 2).sum()
-
-    losses = [loss(iterations) for iterations in (0, 1, 8)]
-    assert losses[0] > losses[1] > losses[2]
-    assert loss(8) == losses[2]
-
-
 def test_unused_anchors_are_replaced():
     # Anchors that begin as rows of zeros suit no row.
     table = np.concatenate([normal(25, 6), np.zeros((25, 6))])
@@ -172,16 +145,6 @@ def test_unused_anchors_are_replaced():
     )
     assert transform.nnz == 0
     assert np.isfinite(anchors).all()
-
-
-def test_table_on_disk(tmp_path):
-    table = normal(60, 6).astype("float16")
-    np.save(tmp_path / "table.npy", table)
-    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    found = learn_dictionary(mapped, 8, 2, seed=0, verbose=0)
-    expected = learn_dictionary(table, 8, 2, seed=0, verbose=0)
-    np.testing.assert_array_equal(found[0].values, expected[0].values)
-    np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_ctrl_c_keeps_what_was_learned(capsys):

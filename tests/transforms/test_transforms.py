@@ -13,7 +13,6 @@ from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import Transform
 from keras_compembed.transforms.l1 import separation
-from keras_compembed.transforms.l1 import shrink
 from keras_compembed.transforms.lazy_rows import DenseRows
 from keras_compembed.transforms.lazy_rows import LazyRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
@@ -62,34 +61,6 @@ def test_activations_against_bisection_and_slopes(function, scale, power):
         slope = tf.reduce_sum(upstream * apart) / (2 * step)
         np.testing.assert_allclose(gradient[place], slope, atol=1e-6)
     np.testing.assert_array_equal(function(tf.zeros((3, 1))), np.ones((3, 1)))
-
-
-def soft_threshold(rows, threshold, non_negative):
-    rows = np.sign(rows) * np.maximum(np.abs(rows) - threshold, 0)
-    return np.maximum(rows, 0) if non_negative else rows
-
-
-@pytest.mark.parametrize("non_negative", [False, True])
-def test_shrink(non_negative):
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(50, 4)).astype("float32")
-    threshold = rng.random((50, 1)).astype("float32")
-    np.testing.assert_allclose(
-        shrink(tf.constant(rows), threshold, non_negative),
-        soft_threshold(rows, threshold, non_negative),
-        atol=1e-7,
-    )
-    once = shrink(rows, 0.75, non_negative)
-    twice = shrink(shrink(rows, 0.5, non_negative), 0.25, non_negative)
-    np.testing.assert_allclose(once, twice, atol=1e-7)
-    assert np.isnan(shrink(tf.constant([np.nan]), 1.0, non_negative)).all()
-    rows = tf.constant([[-3.0, 2.0, 0.0, -1.0]])
-    free = tf.constant([[True, True, False, False]])
-    for threshold in (1.5, np.inf):
-        np.testing.assert_array_equal(
-            shrink(rows, threshold, non_negative, free),
-            [[0 if non_negative else -3, 2, 0, 0]],
-        )
 
 
 @pytest.mark.parametrize(
@@ -216,23 +187,6 @@ def sparse_matrix(rows=7, columns=300):
     dense *= rng.random((rows, columns)) < 0.1
     dense[3] = 0
     return dense.astype("float32")
-
-
-def test_sparse_transforms_there_and_back():
-    dense = sparse_matrix()
-    transform = SparseTransform.from_parts([dense[:2], dense[2:]], 300)
-    np.testing.assert_array_equal(transform.dense_rows(), dense)
-    np.testing.assert_array_equal(transform.dense_rows(2, 5), dense[2:5])
-    np.testing.assert_array_equal(transform.dense_rows(5, 99), dense[5:])
-    assert transform.num_rows == 7
-    assert transform.nnz == np.count_nonzero(dense)
-    assert transform.columns.dtype == "uint16"
-    np.testing.assert_array_equal(
-        transform.row_lengths, np.count_nonzero(dense, axis=1)
-    )
-    zeros = SparseTransform.from_parts([np.zeros((3, 4))], 4)
-    assert zeros.nnz == 0
-    np.testing.assert_array_equal(zeros.dense_rows(), np.zeros((3, 4)))
 
 
 def test_sparse_transforms_with_fewer_or_more_numbers():
