@@ -27,8 +27,9 @@ from layer_checks import settled_weights
 import keras_compembed as kc
 
 LOOK_UPS = [case for case in CASES if type(case.task) is LookUp]
-# The rest is exported by `export/` and `test_learned_codes.py`.
+# The rest is exported by `export/`.
 EXPORTED = {
+    "codes-nearest",
     "codes-lstm",
     "codes-pooled",
     "codes-pooled-follow",

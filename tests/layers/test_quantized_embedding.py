@@ -130,20 +130,6 @@ def test_logits_equal_the_reference(shape, rows):
     )
 
 
-def test_gradients_of_a_projection():
-    layer = from_table(bits=4, rank=5, block_size=2)
-    weight = np.random.default_rng(1).normal(size=(*IDS.shape, WIDTH))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(IDS) * weight)
-    rows = layer.rounded_table().decode()[IDS]
-    np.testing.assert_allclose(
-        tape.gradient(loss, layer.projection.value),
-        np.einsum("btr,btd->rd", rows, weight),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
 def test_random_rows_follow_the_seed():
     tables = []
     for seed in (0, 0, 1):
