@@ -339,12 +339,6 @@ def loss_of(model, ids, labels):
     return tf.reduce_mean(tf.square(model(ids, training=True)[:, 0] - labels))
 
 
-def make_adam(rows):
-    # A large epsilon, so that rounding is not made much of.
-    optimizer = keras.optimizers.Adam(0.02, epsilon=1e-3)
-    return SparseRowOptimizer(optimizer) if rows else optimizer
-
-
 def check_alike(model, expected, name):
     got, wanted = model.layers[0], expected.layers[0]
     # Sums of 16 gradients in another order, off by a few 2**-24 of numbers of
@@ -359,29 +353,6 @@ def check_alike(model, expected, name):
         model.get_weights()[-2:], expected.get_weights()[-2:], strict=True
     ):
         np.testing.assert_allclose(a, b, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("storage", ["lazy", "sparse"])
-def test_saving_leaves_training_as_it_is(storage, tmp_path):
-    # Of 60 rows a step reads 12 at most, so that others owe shrinkage.
-    rng = np.random.default_rng(1)
-    ids = rng.integers(ROWS, size=(20, 4, 3))
-    labels = rng.normal(size=(20, 4)).astype("float32")
-
-    def trained(saved):
-        model, layer = make_model(storage, make_adam(True), l1=0.005)
-        for step, batch in enumerate(zip(ids, labels, strict=True)):
-            model.train_on_batch(*batch)
-            if step in saved:
-                model.save(tmp_path / "model.keras")
-            if step == max(saved, default=None):
-                model = keras.saving.load_model(tmp_path / "model.keras")
-                layer = model.layers[0]
-        return layer.get_transform().dense_rows()
-
-    expected = trained(())
-    assert 0.1 < (expected == 0).mean() < 0.9
-    np.testing.assert_allclose(trained((4, 9, 11)), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adagrad", "lion", "rows"])
@@ -410,21 +381,6 @@ def test_places_that_grow_are_above_zero_after_their_step(name):
         assert (layer.transform.numpy()[changed] > 0).all()
         assert np.isin(np.flatnonzero(changed.any(axis=1)), ids).all()
     assert grown > 10
-
-
-def test_places_that_are_free_keep_nothing_of_the_optimizer():
-    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.5)
-    model, layer = make_model("sparse", optimizer, l1=0.05)
-    fit(model, epochs=1)
-    (slot,) = (
-        slot
-        for slot in optimizer.variables
-        if slot.shape == layer.transform.shape
-    )
-    free = layer.transform.numpy() == 0
-    assert 0.1 < free.mean() < 0.9
-    np.testing.assert_array_equal(slot.numpy()[free], 0.5)
-    assert (slot.numpy()[~free] > 0.5).mean() > 0.5
 
 
 def test_negative_pairs():

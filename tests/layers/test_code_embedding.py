@@ -149,18 +149,6 @@ def test_ids_out_of_range(make):
             layer(np.array(ids))
 
 
-def test_random_codes_follow_the_seed():
-    def codes(seed):
-        keras.utils.set_random_seed(seed)
-        layer = kc.CodeEmbedding(100, 4, 4, 10)
-        layer.build()
-        return layer.codes
-
-    np.testing.assert_array_equal(codes(1), codes(1))
-    assert (codes(1) != codes(2)).any()
-    assert codes(1).max() == 9
-
-
 def test_from_table():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(8, 10))[rng.integers(8, size=200)]
@@ -354,15 +342,3 @@ def test_table_read_in_a_layer(dtype):
     before = kind.codebooks.numpy()
     model.fit(hidden, np.ones((2, 3, 50)), verbose=0)
     assert not np.isclose(kind.codebooks, before).all(axis=-1).any()
-
-
-@pytest.mark.parametrize("learn", ["softmax", "follow"])
-def test_reverse_while_codes_are_learned(learn):
-    layer = every_kind("concat", codes=learn)
-    table = layer(np.arange(50))
-    logits = layer(HIDDEN, reverse=True, training=True)
-    np.testing.assert_allclose(logits, HIDDEN @ table.numpy().T, atol=1e-5)
-    codes = layer.codes
-    layer = kc.strip(layer)
-    np.testing.assert_array_equal(layer.codes, codes)
-    np.testing.assert_allclose(layer(HIDDEN, reverse=True), logits, atol=1e-5)

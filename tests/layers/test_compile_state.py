@@ -58,18 +58,6 @@ def head_with_noise():
     return make()
 
 
-def head_over_codes():
-    embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4)
-    return kc.CANESoftmax(
-        len(COUNTS),
-        sampling=kc.Sampling(
-            kc.classes.FrequentClasses(COUNTS), num_candidates=4, num_noises=5
-        ),
-        class_embedding=embedding,
-        seed=0,
-    )
-
-
 def two_towers():
     """Two layers of one name, each in a model of its own."""
     ids = keras.Input((5,), dtype="int32")
@@ -92,16 +80,8 @@ MODELS = {
     ),
     "target": (anchors("dense", l1=TARGET), adam),
     "accumulated": (anchors("lazy"), accumulated),
-    "anchors in half precision": (
-        functools.partial(
-            anchors("sparse", l1=kc.transforms.L1(3e-3, negative_weight=0.1)),
-            dtype="mixed_bfloat16",
-        ),
-        lazy,
-    ),
     "towers": (two_towers, lazy),
     "noise": (head_with_noise, lazy),
-    "head over codes": (head_over_codes, lazy),
 }
 
 

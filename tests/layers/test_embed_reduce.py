@@ -208,25 +208,6 @@ def test_empty_rows(make, combiner):
 
 
 @EITHER
-def test_graphs_of_open_shape(make):
-    layer = fill(make(mask_zero=True, empty_value="nan"))
-    ids, weights = draw()
-    call = tf.function(
-        layer,
-        input_signature=[
-            tf.TensorSpec((None, None), "int64"),
-            tf.TensorSpec((None, None), "float64"),
-        ],
-    )
-    assert_close(
-        call(ids.astype("int64"), weights.astype("float64")),
-        layer(ids, weights),
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`weights` must"):
-        call(ids.astype("int64"), weights[:, 1:].astype("float64"))
-
-
-@EITHER
 def test_half_precision_adds_up_exactly(make):
     layer = fill(make(dtype="float16", combiner="sum"))
     for weight in layer.trainable_weights:

@@ -232,23 +232,6 @@ def test_encoders_that_change(change, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy"), [("table", "bfloat16"), ("tower", "mixed_bfloat16")]
-)
-def test_half_precision(kind, policy):
-    items = make_items(kind, dtype=policy)
-    head = make_head(items, dtype="mixed_bfloat16")
-    model = make_model(items, head)
-    model.compile(SparseRowOptimizer("sgd"), CANELoss(), run_eagerly=True)
-    x, y = examples()
-    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
-    vectors = head.scores.class_vectors(tf.range(ITEMS))
-    assert vectors.dtype == tf.float32
-    (scores,) = head.scores.own(vectors, tf.range(ITEMS)[:, None])
-    expected = tf.linalg.diag_part(head.scores.score_all(vectors))
-    np.testing.assert_allclose(scores[:, 0], expected, 1e-5, 1e-5)
-
-
-@pytest.mark.parametrize(
     ("kind", "selector"), [("table", None), ("tower", tree)]
 )
 def test_litert(kind, selector, tmp_path):
@@ -363,18 +346,3 @@ def test_trainable_of_the_encoder(tmp_path):
         loaded = keras.saving.load_model(tmp_path / f"{thawed}.keras")
         assert trained(loaded) == trained(model)
         assert not loaded.layers[-1].trainable
-
-
-def test_checkpoint_of_tensorflow_holds_features(tmp_path):
-    def make(value):
-        encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-        features = np.full((6, 3), value, "float32")
-        layer = FeatureEmbedding(features, encoder)
-        layer(np.array([[0, 1]]))
-        return layer
-
-    saved, other = make(1.0), make(2.0)
-    path = tf.train.Checkpoint(saved).save(tmp_path / "checkpoint")
-    tf.train.Checkpoint(other).restore(path)
-    for weight, same in zip(other.weights, saved.weights, strict=True):
-        np.testing.assert_array_equal(weight, same)

@@ -86,17 +86,3 @@ def test_gradients_of_an_id_that_is_often_there_are_summed(name):
             ]
         )
     np.testing.assert_allclose(found[1], 2048 * np.array(found[0]), rtol=0.01)
-
-
-def test_gradients_of_a_row_that_many_ids_share_are_summed():
-    found = []
-    for dtype in ("float32", "bfloat16"):
-        layer = kc.PrunedVocabularyEmbedding(8192, 8, 2, dtype=dtype)
-        layer.build()
-        with tf.GradientTape() as tape:
-            vectors = layer(tf.range(8192), training=True)
-        gradient = tape.gradient(
-            vectors, layer.table.value, tf.ones_like(vectors)
-        )
-        found.append(tf.cast(tf.convert_to_tensor(gradient), "float32"))
-    np.testing.assert_allclose(*found, rtol=0.01)

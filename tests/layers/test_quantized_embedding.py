@@ -130,19 +130,6 @@ def test_logits_equal_the_reference(shape, rows):
     )
 
 
-def test_random_rows_follow_the_seed():
-    tables = []
-    for seed in (0, 0, 1):
-        keras.utils.set_random_seed(seed)
-        layer = kc.QuantizedEmbedding(ROWS, WIDTH, 4)
-        tables.append(np.asarray(layer(np.arange(ROWS))))
-        # As those of `keras.layers.Embedding`.
-        assert 0.04 < np.abs(tables[-1]).max() <= 0.0501
-    np.testing.assert_array_equal(tables[0], tables[1])
-    for one, other in itertools.combinations(tables[1:], 2):
-        assert not np.array_equal(one, other)
-
-
 def test_from_table(capsys):
     weight = np.where(np.arange(ROWS) < 20, 5.0, 0.1)
     layer = from_table(rank=0.7, bits=8, sample_weight=weight, verbose=1)
@@ -228,50 +215,6 @@ def test_unit_grows_with_the_rows(reverse):
     expected = 10 * (TABLE @ TABLE.T if reverse else TABLE)
     np.testing.assert_allclose(outputs, expected, atol=2.0)
     np.testing.assert_array_equal(layer(inputs, reverse=reverse), outputs)
-
-
-def test_unit_of_two_devices_grows_with_the_rows_of_each(strategy):
-    # The largest is read by the second device.
-    table = TABLE * np.where(np.arange(ROWS) == 3, 100, 1)[:, None]
-    one = from_table(bits=8, learn_rows=True)
-    with strategy.scope():
-        two = from_table(bits=8, learn_rows=True)
-    for layer in (one, two):
-        layer.latent_rows.assign(table)
-
-    def read():
-        context = tf.distribute.get_replica_context()
-        first = context.replica_id_in_sync_group * 2
-        return two(first + tf.range(2), training=True)
-
-    rows = strategy.experimental_local_results(strategy.run(tf.function(read)))
-    expected = one(np.arange(4), training=True)
-    np.testing.assert_array_equal(tf.concat(rows, axis=0), expected)
-    for unit in strategy.experimental_local_results(two.scale_unit.value):
-        assert float(unit) == float(one.scale_unit.numpy())
-
-
-@pytest.mark.parametrize("tie_weights", [True, False])
-def test_reversible_layers_are_learned(tie_weights):
-    tables = {"table": TABLE}
-    if not tie_weights:
-        tables["reverse_table"] = TABLE[::-1]
-    layer = from_table(
-        kc.ReversibleQuantizedEmbedding, bits=4, learn_rows=True, **tables
-    )
-    second = layer if tie_weights else layer.reverse_embedding
-    np.testing.assert_allclose(
-        second.embeddings, tables.get("reverse_table", TABLE), atol=0.4
-    )
-    ids = keras.Input((6,), dtype="int32")
-    hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
-    model = keras.Model(ids, layer(hidden, reverse=True))
-    losses = train(model, keras.optimizers.SGD(1.0), epochs=3)
-    assert losses[-1] < losses[0]
-    inputs = np.arange(ROWS)[:36].reshape(6, 6)
-    small = kc.strip(model)
-    assert not small.trainable_weights
-    np.testing.assert_array_equal(small(inputs), model(inputs))
 
 
 @pytest.mark.parametrize(

@@ -159,26 +159,6 @@ def test_from_table(tie_weights):
         assert not np.isclose(part.codebooks, old).all()
 
 
-def test_codes_that_follow():
-    """Codes of the table that ids are looked up in follow the task."""
-    layer = kc.CodeEmbedding.from_table(
-        TABLES[0],
-        4,
-        8,
-        reverse_table=TABLES[1],
-        codes="follow",
-        seed=0,
-        verbose=0,
-    )
-    np.testing.assert_allclose(layer.latents, TABLES[0])
-    assert layer.reverse_embedding.learn_codes is None
-    layer.latents.assign(TABLES[0][::-1])
-    assert layer.recode() > V // 2
-    logits = layer(HIDDEN, reverse=True)
-    layer = kc.strip(layer)
-    np.testing.assert_array_equal(layer(HIDDEN, reverse=True), logits)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
