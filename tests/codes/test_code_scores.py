@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
+from layer_checks import random_codes
 
 import keras_compembed as kc
 from keras_compembed import Reverse
@@ -17,23 +18,6 @@ V, D = 53, 6
 SHAPES = [(3, 2), (5, 4), (3, 10), (4, 16), (5, 7), (3, 256), (2, 300)]
 # More rows than are scored at once, of which the last part is shorter.
 MANY = (1 << 18) + 7
-
-
-def make_layer(num_codebooks, codebook_size, rows=V, width=D):
-    """A layer, its codes, and the rows that these stand for."""
-    rng = np.random.default_rng(0)
-    codes = rng.integers(codebook_size, size=(rows, num_codebooks))
-    codebooks = rng.normal(size=(num_codebooks, codebook_size, width))
-    layer = kc.CodeEmbedding(
-        rows,
-        width,
-        num_codebooks,
-        codebook_size,
-        codes=codes,
-        codebooks=codebooks,
-    )
-    table = codebooks[np.arange(num_codebooks), codes].sum(axis=1)
-    return layer, codes, table
 
 
 @pytest.mark.parametrize(
@@ -49,7 +33,7 @@ def make_layer(num_codebooks, codebook_size, rows=V, width=D):
     ],
 )
 def test_scores_and_gradients(shape, rows, count):
-    layer, codes, table = make_layer(*shape, rows)
+    layer, codes, table = random_codes(*shape, rows)
     rng = np.random.default_rng(1)
     vectors = tf.constant(rng.normal(size=(count, D)), "float32")
     upstream = rng.normal(size=(count, rows)).astype("float32")
@@ -115,7 +99,7 @@ def test_top_k_in_a_graph(options):
 @pytest.mark.parametrize("rows, count", [(4100, 1027), (MANY, 1)])
 def test_top_k_of_many(rows, count):
     """More rows, or queries, than are looked at at once."""
-    layer, _, _ = make_layer(3, 16, rows, width=2)
+    layer, _, _ = random_codes(3, 16, rows, width=2)
     queries = np.random.default_rng(3).normal(size=(count, 2)).astype("float32")
     logits = layer(queries, reverse=True)
     scores, ids = layer.top_k(queries, 5)

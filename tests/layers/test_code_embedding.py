@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from errors import refused
 from layer_checks import largest_tensor
+from layer_checks import random_codes
 
 import keras_compembed as kc
 from keras_compembed.compositions.registry import ScaledComposition
@@ -24,34 +25,13 @@ class MaxComposition(kc.compositions.Composition):
         return keras.ops.max(codewords, axis=1)
 
 
-def random_layer(num_codebooks=5, codebook_size=7, rows=50, width=6, **kwargs):
-    """A layer, and its table by equation 1 of Shu & Nakayama, id by id."""
-    rng = np.random.default_rng(0)
-    codes = rng.integers(codebook_size, size=(rows, num_codebooks))
-    codebooks = rng.normal(size=(num_codebooks, codebook_size, width))
-    layer = kc.CodeEmbedding(
-        rows,
-        width,
-        num_codebooks,
-        codebook_size,
-        codes=codes,
-        codebooks=codebooks,
-        **kwargs,
-    )
-    table = np.zeros((rows, width))
-    for row, code in zip(table, codes, strict=True):
-        for codebook, subcode in zip(codebooks, code, strict=True):
-            row += codebook[subcode]
-    return layer, table
-
-
 def anchored(transform="dense", **kwargs):
     return kc.ANTEmbedding(50, 6, 8, transform=transform, **kwargs)
 
 
 EITHER = pytest.mark.parametrize(
     "make",
-    [lambda **kwargs: random_layer(**kwargs)[0], anchored],
+    [lambda **kwargs: random_codes(5, 7, **kwargs)[0], anchored],
     ids=["codes", "anchors"],
 )
 
@@ -72,7 +52,7 @@ EITHER = pytest.mark.parametrize(
 def test_vectors_and_gradients_equal_the_reference(
     num_codebooks, codebook_size
 ):
-    layer, table = random_layer(num_codebooks, codebook_size)
+    layer, _, table = random_codes(num_codebooks, codebook_size)
     ids = np.array([0, 49, 7, 7, 7, 20])
     weight = np.random.default_rng(0).normal(size=(6, 6))
     with tf.GradientTape() as tape:

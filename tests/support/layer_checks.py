@@ -12,6 +12,18 @@ import keras_compembed as kc
 BITS = (8, 16, 32, 64)
 
 
+def random_codes(num_codebooks, codebook_size, rows=50, width=6, **kwargs):
+    """A layer, its codes, and its table, equation 1 of Shu & Nakayama."""
+    rng = np.random.default_rng(0)
+    shape = num_codebooks, codebook_size
+    codes = rng.integers(codebook_size, size=(rows, num_codebooks))
+    books = rng.normal(size=(*shape, width))
+    layer = kc.CodeEmbedding(
+        rows, width, *shape, codes=codes, codebooks=books, **kwargs
+    )
+    return layer, codes, books[np.arange(num_codebooks), codes].sum(axis=1)
+
+
 def check_config(layer):
     """The configuration survives JSON and makes the same layer."""
     config = layer.get_config()

@@ -16,10 +16,10 @@ _FILES = [
 ]
 
 
-def make_model(classes=3):
-    tokenizer = kc.text.WordTokenizer(["cat", "dog"])
+def make_model(classes=3, tokenizer=None, **kwargs):
+    tokenizer = tokenizer or kc.text.WordTokenizer(["cat", "dog"])
     layers = [
-        keras.layers.Embedding(tokenizer.vocabulary_size, 4),
+        keras.layers.Embedding(tokenizer.vocabulary_size, 4, **kwargs),
         keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dense(classes, "softmax"),
     ]

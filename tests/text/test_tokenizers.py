@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
+from text_pages import make_model
 
 import keras_compembed as kc
 
@@ -33,17 +34,7 @@ def tokenizer(request, pieces):
 
 
 def classifier(tokenizer):
-    return keras.Sequential(
-        [
-            keras.Input((), dtype="string"),
-            tokenizer,
-            keras.layers.Embedding(
-                tokenizer.vocabulary_size, 4, mask_zero=True
-            ),
-            keras.layers.GlobalAveragePooling1D(),
-            keras.layers.Dense(2, activation="softmax"),
-        ]
-    )
+    return make_model(2, tokenizer, mask_zero=True)
 
 
 def test_inputs(tokenizer):

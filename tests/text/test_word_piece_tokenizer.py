@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from errors import refused
 from export_models import write
+from text_pages import make_model
 
 from keras_compembed.text import WordPieceTokenizer
 
@@ -103,14 +104,7 @@ def test_train(tmp_path):
 
 def test_in_a_file(tmp_path):
     tokenizer = WordPieceTokenizer(PIECES, add_cls=True, add_sep=True)
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string"),
-            tokenizer,
-            keras.layers.Embedding(len(PIECES), 4, mask_zero=True),
-            keras.layers.GlobalAveragePooling1D(),
-        ]
-    )
+    model = make_model(2, tokenizer, mask_zero=True)
     model.save(tmp_path / "m.keras")
     model = keras.saving.load_model(tmp_path / "m.keras")
     export = write(model, tmp_path / "m.tflite", runtime="tf-text")
