@@ -19,7 +19,9 @@ from keras_compembed.utils.validation import check_sample_weight
 _SAMPLE_ROWS, _BY_CODEWORD, _QUICK, _WHOLE = 10_240, 4, 0.1, 0.88
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
-_TIMES, _MORE = 1.4, 0.02
+_TIMES, _MORE = 2.0, 0.05
+# Bytes by which a file of a kind that was never counted may be smaller.
+_GUESSED = 16_384
 # Measurements and counted files of one limit at most.
 _MEASURED, _COUNTED = 30, 8
 # Kinds tried where even the smallest file is too large.
@@ -142,6 +144,10 @@ class TablePoints:
         """How wide rows of its kind are, or None, and bytes besides."""
         latest = next(reversed(self._of_kinds.values()), (None, 0))
         return self._of_kinds.get(self.settings[place].kind, latest)
+
+    def is_counted(self, place):
+        """Whether a file with a setting of its kind was counted."""
+        return self.settings[place].kind in self._of_kinds
 
     def learn(self, place, width, besides):
         """Takes note of a file; the smallest of a kind tells of others."""
@@ -329,17 +335,25 @@ class SizeSearch:
         choices = self._pick(limit, limit)
         for points, chosen in self.of(choices):
             room = limit - self.bytes_of(choices) + points.sizes[chosen]
-            errors, best = points.errors(), {}
-            fits = np.flatnonzero(points.sizes <= room)
-            for place in map(int, fits[np.argsort(errors[fits])]):
-                kind = points.settings[place].kind
-                if not points.is_double[place]:
-                    best.setdefault(kind, place)
-            lowest = min(errors[list(best.values())], default=0)
-            for place in best.values():
-                if errors[place] > _TIMES * lowest + _MORE or self.is_over:
-                    break
-                self._measure(points, place)
+            if len(self.tables) == 1:
+                # Other kinds take other bytes besides.
+                for place in self._best_of_kinds(points, limit + _GUESSED):
+                    if not (points.is_counted(place) or self.is_over):
+                        self.count((place,))
+                room = limit
+            for place in self._best_of_kinds(points, room):
+                if not self.is_over:
+                    self._measure(points, place)
+
+    def _best_of_kinds(self, points, room):
+        """Places of the best of each kind that fit, unless they are bad."""
+        errors, best = points.errors(), {}
+        fits = np.flatnonzero(points.sizes <= room)
+        for place in map(int, fits[np.argsort(errors[fits])]):
+            if not points.is_double[place]:
+                best.setdefault(points.settings[place].kind, place)
+        most = _TIMES * min(errors[list(best.values())], default=0) + _MORE
+        return [place for place in best.values() if errors[place] <= most]
 
     def _measure(self, points, place):
         """Measures what is only estimated; whether it was."""

@@ -98,7 +98,7 @@ def test_frontier_has_all_sizes(model, sizes, tmp_path):
 
 
 def test_best_within_a_limit_is_taken(model, sizes, tmp_path):
-    limit = sizes["int2"].file_bytes
+    limit = file_bytes(compress(model, METHODS[2]), tmp_path)
     budget = make_budget(limit)
     small = compress(model, budget)
     assert budget.frontier.limit_bytes == limit
