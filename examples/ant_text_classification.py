@@ -165,9 +165,7 @@ def main(argv=None):
             "anchors": kc.ANTEmbedding(
                 *shape,
                 num_anchors=args.num_anchors,
-                l1=kc.transforms.L1(
-                    args.l1, target_nonzeros=args.target_nonzeros
-                ),
+                l1=kc.anchors.L1(args.l1, target_nonzeros=args.target_nonzeros),
                 mask_zero=True,
                 name="words",
             ),
@@ -185,8 +183,8 @@ def main(argv=None):
         model = keras.Sequential([*trained.inputs, *trained.layers])
         model.save(output / f"{name}.keras")
         path = output / f"{name}.tflite"
-        export = kc.export.export_litert(model, path, overwrite=True, verbose=0)
-        sizes = kc.reports.size_report(model)
+        export = kc.export_litert(model, path, overwrite=True, verbose=0)
+        sizes = kc.size_report(model)
         size = sizes.embeddings[0]
         outputs = LiteRTModel(path).predict(ids)
         rows.append(

@@ -33,10 +33,10 @@ import numpy as np
 
 import keras_compembed as kc
 from benchmarks.common import litert
+from benchmarks.common.plots import plot_accuracy_against_size
+from benchmarks.common.plots import plot_code_balance
 from benchmarks.data import labelled_texts
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.reports.plots import plot_accuracy_against_size
-from keras_compembed.reports.plots import plot_code_balance
 
 CODE_SHAPES = ((64, 16), (32, 16))
 # What turns the vectors of words into one: a CNN, the paper's LSTM, the mean.
@@ -181,7 +181,7 @@ def train_models(dataset, args, vocabulary_size, seed):
         name = f"codes {num_codebooks}x{codebook_size}"
         print(f"Compressing to {name}")
         codes = kc.methods.Codes(num_codebooks, codebook_size)
-        models[name] = kc.compression.compress_model(
+        models[name] = kc.compress_model(
             baseline,
             {"words": codes.for_table(sample_weight=np.sqrt(1 + counts))},
             seed=seed,
@@ -206,7 +206,7 @@ def export_models(models, folder, ids, labels):
         for quantize in (None, "int8"):
             kind = quantize or "float32"
             path = folder / f"{name.replace(' ', '_')}_{kind}.tflite"
-            export = kc.export.export_litert(
+            export = kc.export_litert(
                 model, path, quantize=quantize, overwrite=True
             )
             paths.append(path)
@@ -326,7 +326,7 @@ def save_smallest(args, card, model, figures, dataset, texts, vocabulary):
     ids, labels = (part[:SAMPLE] for part in dataset.test)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.tflite"
-        export = kc.export.export_litert(model, path, quantize="int8")
+        export = kc.export_litert(model, path, quantize="int8")
         sample = {
             "texts": texts[:SAMPLE],
             "labels": labels.tolist(),
@@ -428,11 +428,12 @@ def main(argv=None):
         rows, output / "accuracy_against_size.png", overwrite=True
     )
     layer = smallest.get_layer("words")
-    plot_code_balance(layer, output / "code_balance.png", overwrite=True)
+    path = output / "code_balance.png"
+    plot_code_balance(layer.codes, path, layer.codebook_size, overwrite=True)
     if args.save:
         figures = make_figures(rows_by_seed, dataset, digest, args)
         save_smallest(args, card, smallest, figures, dataset, texts, vocabulary)
-    print(kc.reports.size_report(smallest))
+    print(kc.size_report(smallest))
     print()
     print(format_table(rows))
     print(f"\nResults and pictures: {output}")

@@ -242,7 +242,7 @@ def main(argv=None):
         # Without the optimizer, whose slots are of the weights as they were.
         model = keras.Sequential([*model.inputs, *model.layers])
         model.save(output / f"{name}.keras")
-        report = kc.reports.size_report(model)
+        report = kc.size_report(model)
         print(report)
         rows.append(
             {

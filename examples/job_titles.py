@@ -254,7 +254,7 @@ def main(argv=None):
     model.save(output / "job_titles.keras")
     (output / "occupations.txt").write_text("\n".join(names), "utf-8")
     path = output / "job_titles.tflite"
-    export = kc.export.export_litert(
+    export = kc.export_litert(
         model, path, top_k=TOP, quantize=args.quantize, overwrite=True
     )
     phone = kc.export.LiteRTModel(path)

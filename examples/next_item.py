@@ -363,9 +363,7 @@ def ship(recommender, rows, output):
     """
     recommender.save(output / "next_item.keras")
     path = output / "next_item.tflite"
-    export = kc.export.export_litert(
-        recommender, path, top_k=TOP, overwrite=True
-    )
+    export = kc.export_litert(recommender, path, top_k=TOP, overwrite=True)
     answer = kc.export.LiteRTModel(path).predict(rows)
     expected = kc.top_k_model(recommender, TOP).predict(rows, verbose=0)
     # Items of nearly the same score may change places.

@@ -200,7 +200,7 @@ def train_classifiers(dataset, args, num_classes):
     ids = dataset[0][0]
     counts = np.bincount(ids.ravel(), minlength=args.buckets)
     codes = kc.methods.Codes(args.part_codebooks, 16)
-    small = kc.compression.compress_model(
+    small = kc.compress_model(
         classifier,
         {"parts": codes.for_table(sample_weight=np.sqrt(1 + counts))},
         seed=args.seed,
@@ -300,7 +300,7 @@ def main(argv=None):
         ),
     )
     path = output / "recommender.tflite"
-    export = kc.export.export_litert(
+    export = kc.export_litert(
         model, path, top_k=TOP, quantize="int8", overwrite=True
     )
     phone = kc.export.LiteRTModel(path)
@@ -314,7 +314,7 @@ def main(argv=None):
     }
     figures = {
         "file_bytes": export.file_bytes,
-        "table_bytes": kc.export.export_litert(
+        "table_bytes": kc.export_litert(
             full, output / "table.tflite", overwrite=True
         ).file_bytes,
         "seed": args.seed,

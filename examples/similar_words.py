@@ -23,6 +23,7 @@ import numpy as np
 import keras_compembed as kc
 from benchmarks.data.vectors import REVIEWS
 from benchmarks.data.vectors import load_vectors
+from keras_compembed.reports.code_statistics import words_sharing_codes
 
 WORDS = "monday,july,two,london,germany,john,he,doctor,guitar,terrible,was,up"
 PRINTED = 12  # Words of a group.
@@ -86,7 +87,7 @@ def main(argv=None):
     )
     learner.train(table)
 
-    groups = kc.reports.words_sharing_codes(
+    groups = words_sharing_codes(
         learner.codes, words, codebook_size=args.codebook_size
     )
     place = {word: row for row, word in enumerate(words)}

@@ -204,7 +204,7 @@ def main(argv=None):
     args = parse_arguments(argv)
     words, table = load_vectors(args.data, args.words)
     centred = without_common_part(table, args.directions)
-    method = kc.methods.Rounded(4, rank=args.rank)
+    method = kc.methods.Quantized(4, rank=args.rank)
     small = kc.vectors.CompressedVectors.learn(
         kc.vectors.WordVectors(words, centred),
         method,

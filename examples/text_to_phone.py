@@ -165,10 +165,10 @@ def train_models(dataset, args, seed):
     counts = np.bincount(ids.ravel(), minlength=table.layers[0].vocabulary_size)
     models = {"float32 table": table}
     for name, method in (
-        ("2-bit rows", kc.methods.Rounded(2, learn_rows=True)),
+        ("2-bit rows", kc.methods.Quantized(2, learn_rows=True)),
         ("codes", kc.methods.Codes(args.num_codebooks, 16)),
     ):
-        models[name] = kc.compression.compress_model(
+        models[name] = kc.compress_model(
             table,
             {"pieces": method.for_table(sample_weight=np.sqrt(1 + counts))},
             seed=seed,
@@ -245,8 +245,8 @@ def measure(model, path, quantize, dataset):
 
     Validation texts are those that decide.
     """
-    about = kc.export.FileMetadata(name="Text classifier")
-    export = kc.export.export_litert(
+    about = {"name": "Text classifier"}
+    export = kc.export_litert(
         model,
         path,
         quantize=quantize,

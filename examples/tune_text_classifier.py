@@ -169,9 +169,7 @@ def main(argv=None):
         print(f"{size:10,.0f}  {trial.score:8.4f}  {method}")
     (best,) = tuner.get_best_models()
     file = output / "best.tflite"
-    kc.export.export_litert(
-        best, file, quantize=quantize, overwrite=True, verbose=0
-    )
+    kc.export_litert(best, file, quantize=quantize, overwrite=True, verbose=0)
     ids, labels = dataset.test
     result = {
         "stored as": trials[0].hyperparameters.get("method"),

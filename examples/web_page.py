@@ -6,7 +6,7 @@
 
 You type a text and see the labels as bars, the bytes of the file, and the time
 of an answer; those of another file beside it, and where they differ. The files
-are those that `kc.export.export_litert` writes with labels for the target
+are those that `kc.export_litert` writes with labels for the target
 `kc.export.Target("mediapipe")`. An unmodified MediaPipe runs them in the
 browser. The page fetches nothing from elsewhere, and sends nothing. `?text=...`
 behind its address types a text.

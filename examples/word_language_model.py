@@ -159,7 +159,7 @@ def make_embedding(num_words, args):
         return kc.ANTEmbedding(
             *shape,
             num_anchors=args.num_anchors,
-            transform=kc.transforms.Transform("lazy", initializer=start),
+            transform=kc.anchors.Transform("lazy", initializer=start),
             l1=args.l1,
             name="words",
         )
@@ -254,7 +254,7 @@ def main(argv=None):
         # After the last of the words.
         next_words[text] = [vocabulary[k] for k in answer["ids"][0, -1]]
 
-    size = kc.reports.size_report(model)
+    size = kc.size_report(model)
     # An output of its own is a second table.
     tables = 4 * len(vocabulary) * args.width
     stored = size.embedding_bytes

@@ -1,7 +1,7 @@
 """Keras layers for small embedding tables and cheap, huge softmaxes.
 
-Layers, losses and metrics are here, and what reads and writes presets. All
-else is in a namespace that has the name of its folder:
+Layers, losses, metrics and what is done to a whole model are here. All else
+is in a namespace that has the name of its folder:
 `keras_compembed.learners`, `keras_compembed.anchors` ...
 """
 
@@ -24,9 +24,7 @@ from keras_compembed import learners
 from keras_compembed import methods
 from keras_compembed import optimizers
 from keras_compembed import reports
-from keras_compembed import stores
 from keras_compembed import text
-from keras_compembed import transforms
 from keras_compembed import tuning
 from keras_compembed import vectors
 from keras_compembed.classes.losses import CANELoss
@@ -42,14 +40,11 @@ from keras_compembed.classes.metrics import PropensityScoredPrecisionAtK
 from keras_compembed.classes.metrics import RecallAtK
 from keras_compembed.classes.sampling import Sampling
 from keras_compembed.compression.budget import Budget
+from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.grow import grow
 from keras_compembed.compression.strip import strip
-from keras_compembed.layers.aliases import ANTEmbedReduce
-from keras_compembed.layers.aliases import CodeEmbedReduce
-from keras_compembed.layers.aliases import QuantizedEmbedReduce
-from keras_compembed.layers.aliases import ReversibleCodeEmbedding
-from keras_compembed.layers.aliases import ReversibleQuantizedEmbedding
+from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
@@ -64,19 +59,17 @@ from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.presets.from_preset import from_preset
-from keras_compembed.presets.from_preset import preset_folder
 from keras_compembed.presets.save_preset import save_preset
-from keras_compembed.presets.save_preset import upload_preset
-from keras_compembed.version import __version__
+from keras_compembed.reports.size_report import size_report
+from keras_compembed.stores.store import WeightSpec
+from keras_compembed.version import __version__ as __version__
 
 __all__ = [
-    "ANTEmbedReduce",
     "ANTEmbedding",
     "Budget",
     "CANELoss",
     "CANESoftmax",
     "ClassAccuracy",
-    "CodeEmbedReduce",
     "CodeEmbedding",
     "Combiner",
     "Coverage",
@@ -88,38 +81,34 @@ __all__ = [
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "PrunedVocabularyEmbedding",
-    "QuantizedEmbedReduce",
     "QuantizedEmbedding",
     "RecallAtK",
     "Reverse",
-    "ReversibleCodeEmbedding",
-    "ReversibleQuantizedEmbedding",
     "SampledSoftmaxLoss",
     "Sampling",
     "SparseEmbedding",
     "TopClasses",
-    "__version__",
+    "WeightSpec",
     "anchors",
     "classes",
     "compositions",
+    "compress_model",
     "compression",
     "distribution",
     "export",
+    "export_litert",
     "from_preset",
     "from_tf_keras",
     "grow",
     "learners",
     "methods",
     "optimizers",
-    "preset_folder",
     "reports",
-    "stores",
+    "size_report",
     "save_preset",
     "strip",
     "text",
     "top_k_model",
-    "transforms",
     "tuning",
-    "upload_preset",
     "vectors",
 ]

@@ -9,26 +9,25 @@ import keras_compembed as kc
 TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
-    "anchors": "anchor_initializer data_initializers relations",
+    "anchors": "anchor_initializer data_initializers l1 lazy_rows relations "
+    "sparse_coding sparse_rows sparse_transform transform",
     "classes": "balanced_k_means class_scores fitted_search "
     "noise sampling selectors tree_arrays",
     "codes": "code_scores packing",
-    "compositions": "composition registry",
-    "compression": "frontier size_search",
+    "compositions": "composition lstm_composition registry",
+    "compression": "frontier magnitude_pruning size_search",
     "exchange": "model_copy",
     "export": "conversion",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer packed_offsets",
     "methods": "method settings",
     "learners": "additive_quantizer code_learner coordinate_search "
-    "quantizer_run query_codes refinement task_codes",
+    "quantizer_run query_codes refinement task_codes training",
     "optimizers": "device_rows",
     "reports": "code_statistics",
     "rounding": "round_factors round_rows rounded_table",
-    "stores": "integers row_arrays",
+    "stores": "integers row_arrays store",
     "text": "piece_table word_tokenizer",
-    "transforms": "l1 lazy_rows sparse_coding sparse_rows sparse_transform "
-    "transform",
     "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
     "sizes validation",
     "vectors": "word_vectors",

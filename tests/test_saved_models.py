@@ -90,8 +90,8 @@ def test_docstring_classifier(docstrings, models):
 
 
 def test_file_of_docstring_classifier(docstrings):
-    folder = kc.preset_folder("docstring_classifier")
-    model = kc.export.LiteRTModel(folder / "model.tflite")
+    path = kc.from_preset("docstring_classifier", "model.tflite")
+    model = kc.export.LiteRTModel(path)
     got = accuracy(model.predict(docstrings["ids"]), docstrings["labels"])
     assert got == pytest.approx(docstrings["litert_accuracy"], abs=0.0201)
 
@@ -138,7 +138,7 @@ def test_job_title_recommender(models):
     model = models[name]
     assert model.output_shape == (None, len(titles))
     assert isinstance(model.get_layer("items"), kc.CodeEmbedding)
-    assert isinstance(model.get_layer("parts"), kc.CodeEmbedReduce)
+    assert isinstance(model.get_layer("parts"), kc.CodeEmbedding)
 
     sample = read_json(FOLDER / name / "sample.json")
     args = recommend_titles.parse_arguments(["--data", "none"])

@@ -20,10 +20,11 @@ import keras_compembed as kc
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.plots import plot_accuracy_against_size
 from benchmarks.data import text_ids
 from keras_compembed.anchors.anchor_initializer import Dynamic
+from keras_compembed.anchors.anchor_initializer import Given
 from keras_compembed.anchors.anchor_initializer import Mixed
-from keras_compembed.reports.plots import plot_accuracy_against_size
 
 # Adam's rate falls to this part of its start, not to 0: T must be able to
 # settle.
@@ -219,7 +220,7 @@ class Training:
                 epochs=_TUNING_EPOCHS,
                 verbose=0,
             )
-        size = kc.reports.size_report(model).embeddings[0]
+        size = kc.size_report(model).embeddings[0]
         parameters = size.num_values
         if size.num_anchors is None:
             parameters = size.input_dim * size.output_dim
@@ -293,7 +294,7 @@ class Training:
         if row.anchors == "frequency":
             chosen = kc.anchors.Frequency(texts.counts, seed=self.seed)
         elif row.anchors == "tf-idf":
-            chosen = kc.anchors.TfIdf(scores=tf_idf(texts), seed=self.seed)
+            chosen = kc.anchors.Frequency(tf_idf(texts), seed=self.seed)
         else:
             chosen = Dynamic(self.seed)
         shape = layer["num_anchors"] // sets, self.task.width
@@ -302,7 +303,7 @@ class Training:
         for seed in range(sets):
             basis = Dynamic(sets * self.seed + seed).vectors(*shape)
             basis *= row.length / np.sqrt(self.task.width)
-            parts.append(kc.anchors.Given(basis, ids=ids))
+            parts.append(Given(basis, ids=ids))
         return parts[0] if sets == 1 else Mixed(parts)
 
 
@@ -314,18 +315,17 @@ def options(settings, regularizer=None):
         for name in ("non_negative", "threshold", "target_nonzeros")
         if name in arguments
     }
-    arguments["l1"] = kc.transforms.L1(arguments["l1"], **own)
+    arguments["l1"] = kc.anchors.L1(arguments["l1"], **own)
     sets = arguments.pop("num_mixtures", 1)
     activation = arguments.pop("activation", None)
-    mixture = kc.transforms.Mixture(sets, activation)
-    arguments["transform"] = kc.transforms.Transform(
-        mixture=mixture, regularizer=regularizer
+    arguments["transform"] = kc.anchors.Transform(
+        mixture=activation, num_sets=sets, regularizer=regularizer
     )
     return arguments
 
 
 def tf_idf(texts):
-    """The TF-IDF of words in training texts, as `anchors.TfIdf` has it."""
+    """The TF-IDF of words in training texts, as `anchors.Frequency` has it."""
     ids = texts.train[0]
     documents = [np.unique(row) for row in ids]
     frequency = np.bincount(ids.ravel(), minlength=len(texts.words))

@@ -27,7 +27,7 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
 from benchmarks.data.words import Text
-from keras_compembed.transforms.sparse_coding import sparse_code
+from keras_compembed.anchors.sparse_coding import sparse_code
 
 # Of the rate at the end of training.
 _LAST_RATE = 0.02
@@ -170,7 +170,7 @@ def fit_anchors(row, table, counts, seed, **kwargs):
         num_anchors=row.num_anchors,
         max_nonzeros=most,
         total_nonzeros=numbers if shared else None,
-        l1=kc.transforms.L1(0.0, non_negative=False),
+        l1=kc.anchors.L1(0.0, non_negative=False),
         transform="sparse",
         iterations=_ITERATIONS,
         sample_weight=counts**row.power,

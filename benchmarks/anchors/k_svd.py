@@ -6,7 +6,7 @@ Zibulevsky & Elad, 2008. Its pursuit is ours.
 
 import numpy as np
 
-from keras_compembed.transforms.sparse_coding import sparse_code
+from keras_compembed.anchors.sparse_coding import sparse_code
 
 
 def learn_by_k_svd(table, num_anchors, max_nonzeros, iterations, seed):

@@ -90,7 +90,7 @@ def make_embedding(row, num_words, recipe):
         recipe.units,
         num_anchors=row.num_anchors,
         anchors=Dynamic(recipe.seed),
-        transform=kc.transforms.Transform("lazy", initializer=start),
+        transform=kc.anchors.Transform("lazy", initializer=start),
         l1=row.l1,
     )
 

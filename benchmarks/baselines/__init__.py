@@ -10,6 +10,7 @@ from benchmarks.baselines.losses import GBCELoss
 from benchmarks.baselines.quotient_remainder_embedding import (
     QuotientRemainderEmbedding,
 )
+from benchmarks.baselines.random_code_learner import RandomCodeLearner
 from benchmarks.baselines.rece_loss import RECELoss
 from benchmarks.baselines.sce_loss import SCELoss
 from benchmarks.baselines.tensor_train_embedding import TensorTrainEmbedding
@@ -25,6 +26,7 @@ __all__ = [
     "HierarchicalSoftmax",
     "QuotientRemainderEmbedding",
     "RECELoss",
+    "RandomCodeLearner",
     "SCELoss",
     "TensorTrainEmbedding",
     "Word2KetEmbedding",

@@ -311,7 +311,7 @@ def time_litert(rows, heads, args, seed):
             model, top_k = models[row.name]
             # Of random weights, 8 bits put others first.
             tolerance = None if row.quantize is None else 1e9
-            export = kc.export.export_litert(
+            export = kc.export_litert(
                 model,
                 pathlib.Path(folder) / f"{len(runs)}.tflite",
                 quantize=row.quantize,

@@ -75,7 +75,7 @@ class Clusters(Benchmark):
         args = self.args
         temperature = SCHEDULE["base"]
         if row.falls:
-            temperature = kc.learners.TemperatureSchedule(**SCHEDULE)
+            temperature = tuple(SCHEDULE.values())
         return kc.learners.KDCodeLearner(
             num_codebooks=1,
             codebook_size=args.clusters,

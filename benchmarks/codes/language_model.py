@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
@@ -190,7 +191,7 @@ class LanguageModel(Benchmark):
     def learner(self, row, seed):
         shape = row.num_codebooks, row.codebook_size
         if row.learner == "random":
-            return kc.learners.RandomCodeLearner(*shape, seed=seed)
+            return RandomCodeLearner(*shape, seed=seed)
         if row.learner in ("additive", "weighted"):
             return kc.learners.AdditiveQuantizer(*shape, seed=seed, verbose=0)
         return kc.learners.KDCodeLearner(

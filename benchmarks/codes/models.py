@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from benchmarks.common import models
 from benchmarks.common import tables
 from benchmarks.common.benchmark import FOLDER
@@ -108,9 +109,9 @@ class Models(Benchmark):
         method = kc.methods.Codes(
             row.num_codebooks,
             self.args.codebook_size,
-            learner=kc.learners.RandomCodeLearner,
+            learner=RandomCodeLearner,
         )
-        copy = kc.compression.compress_model(
+        copy = kc.compress_model(
             model, method, seed=seed, sample_inputs=inputs, verbose=0
         )
         with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +144,7 @@ def files(model, inputs, path):
     model.save(path)
     export, open_length = exported(model, inputs, path.with_suffix(".tflite"))
     return {
-        "embedding_bytes": kc.reports.size_report(model).embedding_bytes,
+        "embedding_bytes": kc.size_report(model).embedding_bytes,
         "keras_bytes": path.stat().st_size,
         "litert_bytes": export.file_bytes,
         "litert_difference": export.max_error,
@@ -155,7 +156,7 @@ def files(model, inputs, path):
 def exported(model, inputs, path):
     """A `LiteRTExport`, and whether its axes could stay open."""
     write = functools.partial(
-        kc.export.export_litert, model, path, sample_inputs=inputs, verbose=0
+        kc.export_litert, model, path, sample_inputs=inputs, verbose=0
     )
     signature = keras.tree.map_structure(
         lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype),

@@ -119,7 +119,9 @@ MAKERS = {
         MEAN(),
     ),
     "anchors, pooled": lambda args: (
-        kc.ANTEmbedReduce(*sizes(args), args.num_anchors, transform="lazy"),
+        kc.ANTEmbedding(
+            *sizes(args), args.num_anchors, transform="lazy", combiner="mean"
+        ),
     ),
 }
 

@@ -27,7 +27,7 @@ from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import Training
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Pruned
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 
 # Words and marks, as in the texts that the vectors were trained on.
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[!?.,;]")
@@ -51,7 +51,7 @@ class Row:
         if self.codes:
             return Codes(*code_shape(self.codes))
         if self.bits:
-            return Rounded(self.bits)
+            return Quantized(self.bits)
         return self.sparsity and Pruned(self.sparsity)
 
 

@@ -214,7 +214,7 @@ class Accuracy(Benchmark):
             quantize=QUANTIZE,
             sample_weight={"words": (1 + task.counts["words"]) ** 0.5},
         )
-        small = kc.compression.compress_model(
+        small = kc.compress_model(
             model, budget, ["words"], seed=seed, verbose=0
         )
         return {
@@ -320,7 +320,7 @@ def score(task, model):
 
 def file_bytes(model):
     with tempfile.TemporaryDirectory() as folder:
-        export = kc.export.export_litert(
+        export = kc.export_litert(
             model,
             os.path.join(folder, "model.tflite"),
             quantize=QUANTIZE,

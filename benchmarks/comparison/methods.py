@@ -70,9 +70,7 @@ class OfTable(Way):
             name: method.for_table((1 + task.counts[name]) ** 0.5)
             for name, method in chosen.items()
         }
-        return kc.compression.compress_model(
-            table_model, how, seed=seed, verbose=0
-        )
+        return kc.compress_model(table_model, how, seed=seed, verbose=0)
 
 
 class Following(OfTable):
@@ -106,11 +104,9 @@ class WhileTuned(Way):
     def callbacks(self, task, chosen, steps):
         return [
             kc.compression.MagnitudePruning(
-                kc.compression.PolynomialSparsity(
-                    method.sparsity,
-                    end_step=max(2, steps * 2 // 3),
-                    frequency=max(1, steps // 50),
-                ),
+                method.sparsity,
+                end_step=max(2, steps * 2 // 3),
+                frequency=max(1, steps // 50),
                 variables=[name],
             )
             for name, method in chosen.items()
@@ -140,9 +136,11 @@ class FromNothing(Way):
 def rounded(bits):
     def sizes(shape, counts):
         return [
-            Sizes(lambda _: methods.Rounded(bits, learn_rows=True), 1),
+            Sizes(lambda _: methods.Quantized(bits, learn_rows=True), 1),
             Sizes(
-                lambda rank: methods.Rounded(bits, rank=rank, learn_rows=True),
+                lambda rank: methods.Quantized(
+                    bits, rank=rank, learn_rows=True
+                ),
                 shape[1],
             ),
         ]
@@ -179,7 +177,7 @@ def anchors(shape, counts):
 
 
 def vocabulary(bits=None):
-    rows = bits and methods.Rounded(bits, learn_rows=True)
+    rows = bits and methods.Quantized(bits, learn_rows=True)
 
     def sizes(shape, counts):
         def make(number):

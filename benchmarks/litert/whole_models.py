@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from benchmarks.common import litert
 from benchmarks.common import models
 from benchmarks.common.arguments import Flag
@@ -216,12 +217,9 @@ def draw(rng, rows, shape):
 
 def with_codes(parts, codes, seed):
     """Copies of models with random codes."""
-    method = kc.methods.Codes(
-        *code_shape(codes), learner=kc.learners.RandomCodeLearner
-    )
+    method = kc.methods.Codes(*code_shape(codes), learner=RandomCodeLearner)
     return [
-        kc.compression.compress_model(part, method, seed=seed, verbose=0)
-        for part in parts
+        kc.compress_model(part, method, seed=seed, verbose=0) for part in parts
     ]
 
 
@@ -251,7 +249,7 @@ def export(model, row, shapes, path):
             model = keras.Model(inputs, models.BestItems(TOP)(model.outputs[0]))
         else:
             options["top_k"] = TOP
-    kc.export.export_litert(model, path, overwrite=True, verbose=0, **options)
+    kc.export_litert(model, path, overwrite=True, verbose=0, **options)
     return path
 
 

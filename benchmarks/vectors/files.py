@@ -26,7 +26,7 @@ from benchmarks.common.benchmark import run
 from benchmarks.data.vectors import REVIEWS
 from benchmarks.data.vectors import generated
 from benchmarks.data.vectors import load_vectors
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
 from keras_compembed.vectors import read_vectors
@@ -36,7 +36,12 @@ COMMAND, OPEN, NEIGHBORS = "command", "open", "neighbors"
 # Other ways to store vectors, whose neighbors are looked for as well.
 STORED = {
     f"neighbors in {method.name}": method
-    for method in (Rounded(8), Rounded(4), Rounded(2), Rounded(4, rank=64))
+    for method in (
+        Quantized(8),
+        Quantized(4),
+        Quantized(2),
+        Quantized(4, rank=64),
+    )
 }
 _TEMPORARY = pathlib.Path(tempfile.gettempdir())
 
@@ -160,7 +165,7 @@ class Files(Benchmark):
         if method is None:
             return CompressedVectors.load(self.compressed)
         if (method.rank or 0) > table.shape[1]:
-            method = Rounded(method.bits)
+            method = Quantized(method.bits)
         vectors = WordVectors(words, table)
         return CompressedVectors.learn(vectors, method, seed=seed, verbose=0)
 

@@ -43,7 +43,7 @@ def narrow_rows(bits):
 
     def make(size, shape):
         rank = size if size < shape[1] else None
-        return methods.Rounded(bits, rank=rank)
+        return methods.Quantized(bits, rank=rank)
 
     return make
 
@@ -61,7 +61,7 @@ def narrow_codes(codewords):
 def first_words(size, shape):
     """Rows of the first words in int4; all others share one."""
     return methods.Vocabulary(
-        size, scores=np.arange(shape[0])[::-1], rows=methods.Rounded(4)
+        size, scores=np.arange(shape[0])[::-1], rows=methods.Quantized(4)
     )
 
 
@@ -211,7 +211,7 @@ def read_file(layer, chunk=2048):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.tflite"
         target = kc.export.Target(tolerance=1.0)
-        kc.export.export_litert(
+        kc.export_litert(
             model, path, quantize=QUANTIZE, target=target, verbose=0
         )
         read = kc.export.LiteRTModel(path)

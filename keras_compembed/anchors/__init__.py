@@ -1,23 +1,15 @@
-"""Anchor initializers, and what is known of how ids relate."""
+"""How an `ANTEmbedding` chooses anchors, relates ids and holds its rows."""
 
-from keras_compembed.anchors.anchor_initializer import AnchorInitializer
-from keras_compembed.anchors.anchor_initializer import Given
-from keras_compembed.anchors.anchor_initializer import Orthogonality
 from keras_compembed.anchors.data_initializers import Frequency
-from keras_compembed.anchors.data_initializers import (
-    FrequencyThenKMeansPlusPlus,
-)
 from keras_compembed.anchors.data_initializers import KMeansPlusPlus
-from keras_compembed.anchors.data_initializers import TfIdf
+from keras_compembed.anchors.l1 import L1
 from keras_compembed.anchors.relations import Relations
+from keras_compembed.anchors.transform import Transform
 
 __all__ = [
-    "AnchorInitializer",
     "Frequency",
-    "FrequencyThenKMeansPlusPlus",
-    "Given",
     "KMeansPlusPlus",
-    "Orthogonality",
+    "L1",
     "Relations",
-    "TfIdf",
+    "Transform",
 ]

@@ -10,31 +10,15 @@ from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 
 class AnchorInitializer:
-    """Chooses the objects that anchors stand for, and where anchors start.
+    """Chooses the objects that anchors stand for, and where anchors start."""
 
-    To choose in another way, override `choose`, and `vectors`. Layers save
-    what was chosen, not what it was chosen from: no class needs a config.
-
-    Example:
-
-    >>> class FirstIds(kc.anchors.AnchorInitializer):
-    ...     def choose(self, input_dim, num_anchors):
-    ...         return np.arange(num_anchors)
-    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=3, anchors=FirstIds())
-    >>> layer.anchor_ids
-    array([0, 1, 2])
-
-    Args:
-        seed: Optional integer. The same instance gives the same answers at
-            every call. Defaults to one drawn when the instance is made, which
-            `keras.utils.set_random_seed` makes repeatable.
-    """
+    # The same instance gives the same answers at every call. Layers save what
+    # was chosen, not what it was chosen from: no class needs a config.
 
     def __init__(self, seed=None):
         if seed is None:
@@ -46,21 +30,11 @@ class AnchorInitializer:
         return (num_anchors,)
 
     def choose(self, input_dim, num_anchors):
-        """The ids that anchors stand for, of `input_dim` objects.
-
-        Returns:
-            int64 array `(num_anchors,)`, distinct within a set of anchors. -1
-            where an anchor stands for no object, as all do by default.
-        """
+        """The ids that anchors stand for, -1 for none, as int64."""
         return np.full(num_anchors, -1, "int64")
 
     def vectors(self, num_anchors, output_dim):
-        """The anchor embeddings to start from.
-
-        Returns:
-            float32 array `(num_anchors, output_dim)`. By default a random
-            basis: orthogonal vectors, as far as there is room.
-        """
+        """The anchors to start from, float32 `(num_anchors, output_dim)`."""
         return random_basis(num_anchors, output_dim, self.seed)
 
     def __call__(self, shape, dtype=None):
@@ -113,22 +87,7 @@ def highest(scores, number):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Given(AnchorInitializer):
-    """Anchors start from vectors given, or stand for ids given, or both.
-
-    Example:
-
-    >>> initializer = Given(np.eye(3), ids=[20, 4, 7])
-    >>> initializer.choose(input_dim=100, num_anchors=3)
-    array([20,  4,  7])
-
-    Args:
-        anchors: Array `(num_anchors, output_dim)` of finite numbers, or None
-            for a random basis. Defaults to `None`.
-        ids: Array `(num_anchors,)` of distinct integers, the object that each
-            anchor stands for, -1 for none, or None if all stand for none.
-            Defaults to `None`.
-        seed: Optional integer. Defaults to one drawn at random.
-    """
+    """Anchors start from vectors given, or stand for ids given, or both."""
 
     def __init__(self, anchors=None, ids=None, seed=None):
         super().__init__(seed)
@@ -203,8 +162,6 @@ class Mixed(AnchorInitializer):
     def __init__(self, initializers):
         super().__init__(seed=0)
         self.initializers = list(initializers)
-        # Only files of earlier versions have others than equal ones.
-        self._sizes = None
         fit = [
             isinstance(each, AnchorInitializer) and not isinstance(each, Mixed)
             for each in self.initializers
@@ -220,8 +177,6 @@ class Mixed(AnchorInitializer):
         number = len(self.initializers)
         rule = f"`num_anchors` must be at least {number}, one for each set."
         require(num_anchors >= number, rule, num_anchors=num_anchors)
-        if self._sizes is not None:
-            return self._sizes
         each, more = divmod(num_anchors, number)
         return (each + 1,) * more + (each,) * (number - more)
 
@@ -235,23 +190,17 @@ class Mixed(AnchorInitializer):
 
     def vectors(self, num_anchors, output_dim):
         parts = self.sets(num_anchors)
-        return np.concatenate(
-            [x.vectors(size, output_dim) for x, size in parts]
-        )
+        rows = [each.vectors(size, output_dim) for each, size in parts]
+        return np.concatenate(rows)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
-        return {
-            "initializers": [serialize(x) for x in self.initializers],
-            "sizes": self._sizes,
-        }
+        return {"initializers": [serialize(x) for x in self.initializers]}
 
     @classmethod
     def from_config(cls, config):
         deserialize = keras.saving.deserialize_keras_object
-        mixed = cls([deserialize(x) for x in config["initializers"]])
-        mixed._sizes = config.get("sizes")
-        return mixed
+        return cls([deserialize(x) for x in config["initializers"]])
 
 
 def get_anchor_initializer(value, num_sets=1):
@@ -262,12 +211,13 @@ def get_anchor_initializer(value, num_sets=1):
     if value is None or isinstance(value, str) and value == "dynamic":
         value = Dynamic()
     if isinstance(value, np.ndarray) or keras.ops.is_tensor(value):
-        value = Given(keras.ops.convert_to_numpy(value))
+        value = keras.ops.convert_to_numpy(value)
+        value = Given(ids=value) if value.ndim == 1 else Given(value)
     require(
         isinstance(value, AnchorInitializer),
         "`anchors` must be 'dynamic', an array of anchors "
-        "(num_anchors, output_dim), or an instance such as "
-        "`keras_compembed.anchors.Frequency(counts)`.",
+        "(num_anchors, output_dim) or of the ids that they stand for, or an "
+        "instance such as `keras_compembed.anchors.Frequency(counts)`.",
         anchors=value,
     )
     if isinstance(value, Mixed):
@@ -296,9 +246,7 @@ def without_data(initializer, input_dim, num_anchors, output_dim):
             without_data(part, input_dim, size, output_dim)
             for part, size in initializer.sets(num_anchors)
         ]
-        short = Mixed(parts)
-        short._sizes = initializer._sizes
-        return short
+        return Mixed(parts)
     vectors = initializer.vectors(num_anchors, output_dim)
     drawn = random_basis(num_anchors, output_dim, initializer.seed)
     return Given(
@@ -307,36 +255,3 @@ def without_data(initializer, input_dim, num_anchors, output_dim):
         initializer.choose(input_dim, num_anchors),
         initializer.seed,
     )
-
-
-@keras.saving.register_keras_serializable(package="keras_compembed")
-class Orthogonality(keras.regularizers.Regularizer):
-    """The sum of `|a_i . a_j|` over all i and j that differ.
-
-    Example:
-
-    >>> anchors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> float(Orthogonality(weight=0.5)(anchors))
-    2.0
-    >>> anchors = kc.stores.WeightSpec(regularizer=Orthogonality(1e-4))
-    >>> layer = kc.ANTEmbedding(1000, 64, anchors=anchors)
-
-    Args:
-        weight: Number of at least 0.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.2
-    """
-
-    def __init__(self, weight=1e-4):
-        self.weight = check_positive_number("weight", weight, zero=True)
-
-    def __call__(self, anchors):
-        # The dtype of Keras's losses; sums overflow in half precision.
-        anchors = tf.cast(anchors, keras.config.floatx())
-        products = tf.abs(tf.matmul(anchors, anchors, transpose_b=True))
-        total = tf.reduce_sum(products) - tf.linalg.trace(products)
-        return self.weight * total
-
-    def get_config(self):
-        return {"weight": self.weight}

@@ -16,53 +16,28 @@ _PART = 1 << 17
 
 
 class Frequency(AnchorInitializer):
-    """Anchors stand for the most frequent objects.
+    """Anchors stand for the most frequent objects, or those of most TF-IDF.
 
     They are in order, the most frequent first, and of two as frequent the
     lower id. Their embeddings start as a random basis.
 
     Example:
 
-    >>> Frequency([5, 9, 0, 7]).choose(input_dim=4, num_anchors=2)
+    >>> layer = kc.ANTEmbedding(4, 8, 2, anchors=Frequency([5, 9, 0, 7]))
+    >>> layer.anchor_ids
     array([1, 3])
-
-    Args:
-        counts: Array `(input_dim,)` of numbers, how often each id occurs.
-        seed: Optional integer. Defaults to one drawn at random.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
-    """
-
-    def __init__(self, counts, seed=None):
-        super().__init__(seed)
-        self.counts = check_scores("counts", counts)
-
-    def choose(self, input_dim, num_anchors):
-        check_rows("counts", self.counts, input_dim)
-        check_num_anchors(num_anchors, input_dim)
-        return highest(self.counts, num_anchors)
-
-
-class TfIdf(AnchorInitializer):
-    """Anchors stand for the objects of the highest TF-IDF.
-
-    The score of an id is how often it occurs (tf), times the logarithm of the
-    number of documents over the number of those that it occurs in (idf). Of
-    two equal scores the lower id comes first. Anchor embeddings start as a
-    random basis.
-
-    Example:
-
     >>> documents = [[0, 1, 1], [0, 2], [0, 0]]
-    >>> TfIdf(documents).choose(input_dim=3, num_anchors=2)
+    >>> anchors = Frequency(documents=documents)
+    >>> kc.ANTEmbedding(3, 8, 2, anchors).anchor_ids
     array([1, 2])
 
     Args:
-        documents: Sequence of documents, each a sequence of ids, or None
-            where `scores` are given. Defaults to `None`.
-        scores: Array `(input_dim,)` of scores of at least 0 computed elsewhere,
-            in place of documents. Defaults to `None`.
+        counts: Array `(input_dim,)` of numbers, how often each id occurs, or
+            other scores of at least 0. `None` where `documents` are given.
+        documents: Sequence of documents, each a sequence of ids, in place of
+            `counts`: the score of an id is how often it occurs (tf), times
+            the logarithm of the number of documents over the number of those
+            that it occurs in (idf). Defaults to `None`.
         seed: Optional integer. Defaults to one drawn at random.
 
     References:
@@ -71,24 +46,24 @@ class TfIdf(AnchorInitializer):
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
     """
 
-    def __init__(self, documents=None, scores=None, seed=None):
+    def __init__(self, counts=None, documents=None, seed=None):
         super().__init__(seed)
-        is_one_given = (documents is None) != (scores is None)
-        rule = "Either `documents` or `scores` must be given."
-        require(is_one_given, rule, scores=scores)
-        self.has_all = scores is not None
+        is_one_given = (counts is None) != (documents is None)
+        rule = "Either `counts` or `documents` must be given."
+        require(is_one_given, rule, counts=counts)
+        self._has_all = documents is None
         if documents is not None:
-            scores = tf_idf([_check_document(ids) for ids in documents])
-        self.scores = check_scores("scores", scores)
+            counts = tf_idf([_check_document(ids) for ids in documents])
+        self.counts = check_scores("counts", counts)
 
     def choose(self, input_dim, num_anchors):
-        number = len(self.scores)
-        if self.has_all:
-            check_rows("scores", self.scores, input_dim)
+        number = len(self.counts)
+        if self._has_all:
+            check_rows("counts", self.counts, input_dim)
         rule = f"`documents` must hold ids below input_dim={input_dim}."
         require(number <= input_dim, rule, id=number - 1)
         check_num_anchors(num_anchors, input_dim)
-        scores = np.pad(self.scores, (0, input_dim - number))
+        scores = np.pad(self.counts, (0, input_dim - number))
         return highest(scores, num_anchors)
 
 
@@ -130,17 +105,26 @@ class KMeansPlusPlus(AnchorInitializer):
     Args:
         table: Array `(input_dim, width)` of finite numbers, a point for each
             object. It is read a part at a time and may be memory-mapped.
+        counts: Optional array `(input_dim,)` of numbers, how often each id
+            occurs. The first half of the anchors then stands for the most
+            frequent ids, and the others are drawn as k-means++ goes on from
+            them. Defaults to `None`.
         seed: Optional integer. Defaults to one drawn at random.
 
     References:
         - Arthur & Vassilvitskii, k-means++: The Advantages of Careful
           Seeding, 2007
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
+          and Figure 2
     """
 
-    def __init__(self, table, seed=None):
+    def __init__(self, table, counts=None, seed=None):
         super().__init__(seed)
         self.table = check_fitted_table(table)
+        self.counts = None
+        if counts is not None:
+            self.counts = check_scores("counts", counts)
+            check_rows("counts", self.counts, len(self.table))
         self._choices = {}
 
     def choose(self, input_dim, num_anchors):
@@ -149,52 +133,18 @@ class KMeansPlusPlus(AnchorInitializer):
         # A layer asks for ids and for vectors.
         if num_anchors not in self._choices:
             rng = np.random.default_rng(self.seed)
-            first = self._first(num_anchors)
+            first = ()
+            if self.counts is not None:
+                first = highest(self.counts, num_anchors // 2)
             ids = k_means_seeds(self.table, num_anchors, rng, first)
             self._choices = {num_anchors: ids}
         return self._choices[num_anchors].copy()
-
-    def _first(self, num_anchors):
-        """Ids that are chosen in advance."""
-        return ()
 
     def vectors(self, num_anchors, output_dim):
         if self.table.shape[1] != output_dim:
             return super().vectors(num_anchors, output_dim)
         ids = self.choose(len(self.table), num_anchors)
         return self.table[ids].astype("float32")
-
-
-class FrequencyThenKMeansPlusPlus(KMeansPlusPlus):
-    """The most frequent objects, then others that complete their span.
-
-    The first half of the anchors stands for the most frequent objects. The
-    others are drawn as k-means++ would go on from them.
-
-    Example:
-
-    >>> counts = [5, 9, 0, 7]
-    >>> table = [[0.0], [0.0], [3.0], [0.0]]
-    >>> initializer = FrequencyThenKMeansPlusPlus(counts, table)
-    >>> initializer.choose(input_dim=4, num_anchors=2)
-    array([1, 2])
-
-    Args:
-        counts: Array `(input_dim,)` of numbers, how often each id occurs.
-        table: Same as for `KMeansPlusPlus`.
-        seed: Optional integer. Defaults to one drawn at random.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), Figure 2
-    """
-
-    def __init__(self, counts, table, seed=None):
-        super().__init__(table, seed)
-        self.counts = check_scores("counts", counts)
-        check_rows("counts", self.counts, len(self.table))
-
-    def _first(self, num_anchors):
-        return highest(self.counts, num_anchors // 2)
 
 
 def k_means_seeds(table, number, rng, first=()):

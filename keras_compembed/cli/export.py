@@ -2,7 +2,6 @@
 
 from keras_compembed.cli import files
 from keras_compembed.export.export_litert import export_litert
-from keras_compembed.export.file_contents import FileMetadata
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.target import Target
 
@@ -23,7 +22,7 @@ def run(arguments):
             arguments.min_runtime,
             arguments.task,
             arguments.optimize_for,
-            arguments.name and FileMetadata(name=arguments.name),
+            arguments.name and {"name": arguments.name},
         ),
         overwrite=arguments.overwrite,
         verbose=0,

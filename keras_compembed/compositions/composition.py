@@ -274,18 +274,7 @@ class LinearComposition(Composition):
     Codebooks times the matrix are codebooks of a plain sum. Exported files
     hold those, or codewords and matrix where these are smaller.
 
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     1000, 64, num_codebooks=8, composition=LinearComposition(16)
-    ... )
-
-    Args:
-        code_dim, **kwargs: Same as for `Composition`.
-
-    References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
-          2.2
+    See Chen, Min & Sun, 2018, section 2.2.
     """
 
     def build(self, input_shape):

@@ -17,24 +17,7 @@ class LSTMComposition(Composition):
     `H` where `code_dim` is `output_dim`. It takes some 20 times the time of a
     sum.
 
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     1000, 64, num_codebooks=8, composition=LSTMComposition(16)
-    ... )
-    >>> layer(np.array([[4, 20, 7]])).shape
-    TensorShape([1, 3, 64])
-
-    Args:
-        code_dim: Optional integer. Width of codewords and units of the LSTM.
-            Defaults to `None`: that of the vectors.
-        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
-
-    References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
-          2.2
-        - [Hochreiter & Schmidhuber, 1997](
-          https://doi.org/10.1162/neco.1997.9.8.1735)
+    See Chen, Min & Sun, 2018, section 2.2.
     """
 
     is_slow = True

@@ -41,11 +41,16 @@ def check_composition(identifier):
     """Returns the name of a composition, or a `Composition`."""
     if isinstance(identifier, str) and identifier in COMPOSITIONS:
         return identifier
+    is_pair = isinstance(identifier, tuple) and len(identifier) == 2
+    if is_pair and identifier[0] in COMPOSITIONS:
+        name, code_dim = identifier
+        identifier = COMPOSITIONS[name](code_dim)
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     require(
         isinstance(identifier, Composition),
-        f"`composition` must be one of {list(COMPOSITIONS)}, or an instance.",
+        f"`composition` must be one of {list(COMPOSITIONS)}, a tuple of that "
+        "and the width of codewords, or an instance.",
         composition=identifier,
     )
     return identifier
@@ -57,6 +62,7 @@ def is_same_composition(one, other):
 
 
 def _kind(identifier):
+    identifier = check_composition(identifier)
     if isinstance(identifier, str):
         return identifier, None
     identifier = identifier.unscaled()

@@ -1,19 +1,15 @@
 """A trained model in, a smaller one out."""
 
 from keras_compembed.compression.budget import TuningData
-from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_size import find_frontier
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
-from keras_compembed.compression.magnitude_pruning import PolynomialSparsity
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
     "MagnitudePruning",
-    "PolynomialSparsity",
     "RecodeEmbeddings",
     "TuningData",
-    "compress_model",
     "find_frontier",
     "prune_vocabulary",
 ]

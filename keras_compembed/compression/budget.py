@@ -89,7 +89,7 @@ class TuningData:
 class Budget:
     """Bytes that a model may have, or loss: the best methods are searched for.
 
-    Given to `keras_compembed.compression.compress_model`. Tables share the
+    Given to `keras_compembed.compress_model`. Tables share the
     bytes by what each gains. Without data, the choice is by the error of
     rows: squared differences from the rows of the tables, over squared
     distances of these from their mean, weighted by `sample_weight`. On two
@@ -108,9 +108,9 @@ class Budget:
     ...     keras.layers.GlobalAveragePooling1D(),
     ...     keras.layers.Dense(2),
     ... ])
-    >>> methods = [kc.methods.Codes(4, 16), kc.methods.Rounded(2)]
+    >>> methods = [kc.methods.Codes(4, 16), kc.methods.Quantized(2)]
     >>> budget = Budget("16k", methods=methods, quantize="int8")
-    >>> small = kc.compression.compress_model(model, budget, seed=0, verbose=0)
+    >>> small = kc.compress_model(model, budget, seed=0, verbose=0)
     >>> budget.frontier.chosen.methods
     {'words': 'codes 4x16'}
 

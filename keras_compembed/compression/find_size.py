@@ -59,7 +59,7 @@ def find_frontier(
     ...     keras.layers.Embedding(500, 32, name="words"),
     ...     keras.layers.GlobalAveragePooling1D(),
     ... ])
-    >>> methods = [kc.methods.Rounded(2), kc.methods.Rounded(4)]
+    >>> methods = [kc.methods.Quantized(2), kc.methods.Quantized(4)]
     >>> budget = kc.Budget(methods=methods, quantize="int8")
     >>> found = find_frontier(model, budget, ["words"], verbose=0)
     >>> [point.name for point in found.best]

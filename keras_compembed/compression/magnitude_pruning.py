@@ -18,38 +18,7 @@ from keras_compembed.utils.validation import require
 
 @dataclasses.dataclass(frozen=True)
 class PolynomialSparsity:
-    """Sparsity that rises fast at first and slowly in the end.
-
-    From `begin_step` to `end_step`, every `frequency` steps and in the last,
-
-    `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
-
-    of the numbers are 0. Between these steps, and after the last, the same
-    numbers stay 0. A table that is pruned already stays so with an
-    `initial_sparsity` as high as `final_sparsity`.
-
-    Example:
-
-    >>> schedule = PolynomialSparsity(0.9, end_step=1000)
-    >>> [round(float(schedule(step)), 3) for step in (0, 500, 1000)]
-    [0.0, 0.787, 0.9]
-
-    Args:
-        final_sparsity: Number from 0 to below 1, the share of zeros in the
-            end.
-        end_step: Integer above `begin_step`, steps of the optimizer after
-            which it is reached.
-        begin_step: Integer. Steps of the optimizer before the first zeros.
-            Defaults to `0`.
-        frequency: Integer. Steps from one choice of zeros to the next.
-            Defaults to `100`.
-        initial_sparsity: Number from 0 to `final_sparsity`, the share of
-            zeros at first. Defaults to `0.0`.
-        power: Positive number. Defaults to `3`.
-
-    References:
-        - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878), section 3
-    """
+    """Sparsity that rises fast at first and slowly in the end."""
 
     final_sparsity: float
     end_step: int
@@ -103,8 +72,15 @@ class PolynomialSparsity:
 class MagnitudePruning(keras.callbacks.Callback):
     """Makes the smallest numbers of tables zero while a model is trained.
 
-    Numbers nearest 0 become 0, more and more by a schedule, while training
-    goes on with the others. Then `compress_model(model,
+    Numbers nearest 0 become 0, more and more, while training goes on with the
+    others. From `begin_step` to `end_step`, every `frequency` steps and in the
+    last,
+
+    `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
+
+    of the numbers are 0. Between these steps, and after the last, the same
+    numbers stay 0. A table that is pruned already stays so with an
+    `initial_sparsity` as high as `final_sparsity`. Then `compress_model(model,
     keras_compembed.methods.Pruned(sparsity))` stores those that are left alone.
 
     It acts within the training step, after the optimizer: zeros are zeros
@@ -115,7 +91,7 @@ class MagnitudePruning(keras.callbacks.Callback):
     chosen.
 
     Steps are those that the model's optimizer has taken. So training that was
-    saved with the optimizer resumes with a new callback of the same schedule.
+    saved with the optimizer resumes with a new callback of the same arguments.
     A training that is interrupted leaves the model to be pruned further by
     the next one, with or without a callback; `on_train_end()` of the
     interrupted one ends that.
@@ -127,9 +103,7 @@ class MagnitudePruning(keras.callbacks.Callback):
     ...     keras.layers.Embedding(100, 8, name="words"),
     ... ])
     >>> model.compile("sgd", "mse")
-    >>> pruning = MagnitudePruning(
-    ...     kc.compression.PolynomialSparsity(0.8, end_step=6, frequency=2)
-    ... )
+    >>> pruning = MagnitudePruning(0.8, end_step=6, frequency=2)
     >>> history = model.fit(
     ...     np.zeros((64, 4)), np.zeros((64, 4, 8)), batch_size=8, verbose=0,
     ...     callbacks=[pruning],
@@ -139,7 +113,17 @@ class MagnitudePruning(keras.callbacks.Callback):
     0.8
 
     Args:
-        schedule: `PolynomialSparsity`, how much is zero after how many steps.
+        final_sparsity: Number from 0 to below 1, the share of zeros in the
+            end.
+        end_step: Integer above `begin_step`, steps of the optimizer after
+            which it is reached.
+        begin_step: Integer. Steps of the optimizer before the first zeros.
+            Defaults to `0`.
+        frequency: Integer. Steps from one choice of zeros to the next.
+            Defaults to `100`.
+        initial_sparsity: Number from 0 to `final_sparsity`, the share of
+            zeros at first. Defaults to `0.0`.
+        power: Positive number. Defaults to `3`.
         variables: Optional list of names: of layers whose `embeddings` are
             pruned, or of variables, by path, such as `"dense/kernel"`.
             Defaults to `None`: the tables of all `keras.layers.Embedding`.
@@ -152,16 +136,28 @@ class MagnitudePruning(keras.callbacks.Callback):
             should have become zero.
 
     References:
-        - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)
+        - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878), section 3
     """
 
-    def __init__(self, schedule, variables=None):
+    def __init__(
+        self,
+        final_sparsity,
+        end_step,
+        begin_step=0,
+        frequency=100,
+        initial_sparsity=0.0,
+        power=3,
+        variables=None,
+    ):
         super().__init__()
-        if not isinstance(schedule, PolynomialSparsity):
-            raise TypeError(
-                "`schedule` must be a `PolynomialSparsity`. "
-                f"Received: schedule={schedule!r}."
-            )
+        self.schedule = PolynomialSparsity(
+            final_sparsity,
+            end_step,
+            begin_step,
+            frequency,
+            initial_sparsity,
+            power,
+        )
         if isinstance(variables, str):
             raise TypeError(
                 "`variables` must be a list of names. "
@@ -172,7 +168,6 @@ class MagnitudePruning(keras.callbacks.Callback):
             "`variables` must be None or name one at least.",
             variables=variables,
         )
-        self.schedule = schedule
         self.variables = variables
         self._constraints = []
 
@@ -295,7 +290,7 @@ def _check_past(schedule, step, name, variable):
     # Equal numbers stay together.
     if zeros < 0.99 * wanted - 1 / variable.shape.num_elements():
         raise ValueError(
-            f"`schedule` must not begin in the past: steps are those of the "
+            f"`begin_step` must not be in the past: steps are those of the "
             f"optimizer. Received: {schedule}, by which {wanted:.1%} of "
             f"{name} would be zero after {last} steps, and an optimizer that "
             f"has taken {step}, with {zeros:.1%} of it zero. Compile the "

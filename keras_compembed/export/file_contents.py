@@ -43,25 +43,7 @@ AttachedFile = collections.namedtuple(
 
 @dataclasses.dataclass(frozen=True)
 class FileMetadata:
-    """Who made a LiteRT file, and what for, as the file itself says it.
-
-    Apps and tools read it as TFLite model metadata; `inspect_litert` shows it.
-
-    Example:
-
-    >>> FileMetadata(name="Moods of reviews", license="Apache-2.0").license
-    'Apache-2.0'
-
-    Args:
-        name: Optional string, what the model is called.
-        description: Optional string, what it is for.
-        version: Optional string, e.g. `"1.0"`.
-        author: Optional string.
-        license: Optional string, e.g. `"Apache-2.0"`.
-
-    Raises:
-        ValueError: if one is given that is no string, or an empty one.
-    """
+    """Who made a LiteRT file, and what for, as the file itself says it."""
 
     name: str | None = None
     description: str | None = None
@@ -74,7 +56,7 @@ class FileMetadata:
             if value is not None:
                 require(
                     isinstance(value, str) and value.strip(),
-                    f"`{name}` of `FileMetadata` must be a string that is not "
+                    f"`{name}` of `metadata` must be a string that is not "
                     "empty, or None.",
                     **{name: value},
                 )
@@ -244,7 +226,9 @@ class FileContents:
             return content
         (signature,) = model.signatureDefs
         inputs = {entry.name.decode(): vocabulary for entry in signature.inputs}
-        add_metadata(model, self._metadata or FileMetadata(), inputs, outputs)
+        add_metadata(
+            model, FileMetadata(**self._metadata or {}), inputs, outputs
+        )
         content = write_model(model)
         if not files:
             return content

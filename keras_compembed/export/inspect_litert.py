@@ -37,7 +37,7 @@ def inspect_litert(path):
     Example:
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    >>> export = kc.export.export_litert(model, "dense.tflite", verbose=0)
+    >>> export = kc.export_litert(model, "dense.tflite", verbose=0)
     >>> file = inspect_litert("dense.tflite")
     >>> file.inputs[0].shape
     (None, 4)
@@ -63,7 +63,7 @@ def inspect_litert(path):
         beginning = file.read(8)
     require(
         beginning[4:] == flatbuffer.IDENTIFIER,
-        "`path` must be a LiteRT file, which `kc.export.export_litert` makes "
+        "`path` must be a LiteRT file, which `kc.export_litert` makes "
         "of a Keras model.",
         path=path,
         beginning=beginning,

@@ -60,7 +60,7 @@ class LiteRTModel:
     Example:
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    >>> export = kc.export.export_litert(model, "dense.tflite", verbose=0)
+    >>> export = kc.export_litert(model, "dense.tflite", verbose=0)
     >>> LiteRTModel("dense.tflite").predict(np.ones((100, 4))).shape
     (100, 2)
 

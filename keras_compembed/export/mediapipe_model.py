@@ -31,7 +31,7 @@ class MediaPipeModel:
     ...         keras.layers.Dense(2, "softmax"),
     ...     ]
     ... )
-    >>> export = kc.export.export_litert(
+    >>> export = kc.export_litert(
     ...     model,
     ...     "moods.tflite",
     ...     labels=["sad", "glad"],

@@ -46,7 +46,7 @@ class Target:
     >>> model = keras.Sequential(
     ...     [keras.Input((None,), dtype="int32"), kc.CodeEmbedding(1000, 64)]
     ... )
-    >>> export = kc.export.export_litert(
+    >>> export = kc.export_litert(
     ...     model, "codes.tflite", target=target, verbose=0
     ... )
     >>> export.file_bytes < 200_000
@@ -74,8 +74,10 @@ class Target:
             gathered a few codebooks at a time, and those of texts are counted
             one by one. Defaults to `None`: the fastest ops that make the file
             at most 2 % larger.
-        metadata: Optional `FileMetadata`: name, author, license and the like,
-            for the file to hold. Defaults to `None`.
+        metadata: Optional dict of strings for the file to hold: `"name"`,
+            `"description"`, `"version"`, `"author"` and `"license"`, or some
+            of them. Apps and tools read them as TFLite model metadata.
+            Defaults to `None`.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
@@ -92,7 +94,7 @@ class Target:
     min_runtime: str | None = None
     task: str | None = None
     optimize_for: str | None = None
-    metadata: FileMetadata | None = None
+    metadata: dict | None = None
     tolerance: float | None = None
     max_bytes: int | None = None
 
@@ -114,11 +116,16 @@ class Target:
         if self.tolerance is not None:
             check_positive_number("tolerance", self.tolerance)
         check_positive_int("max_bytes", self.max_bytes, optional=True)
+        names = FileMetadata.__match_args__
         require(
-            isinstance(self.metadata, FileMetadata | None),
-            "`metadata` must be a `keras_compembed.export.FileMetadata`.",
+            self.metadata is None
+            or isinstance(self.metadata, dict)
+            and set(self.metadata) <= set(names),
+            f"`metadata` must be None or a dict of some of {names}.",
             metadata=self.metadata,
         )
+        # It checks them.
+        FileMetadata(**self.metadata or {})
 
 
 def check_target(target):

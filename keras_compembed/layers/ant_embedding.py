@@ -2,15 +2,16 @@
 
 import keras
 
+from keras_compembed.anchors.l1 import get_l1
+from keras_compembed.anchors.sparse_coding import learn_dictionary
+from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.anchors.transform import Transform
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.anchors import Anchors
 from keras_compembed.stores.store import WeightSpec
-from keras_compembed.transforms.l1 import get_l1
-from keras_compembed.transforms.sparse_coding import learn_dictionary
-from keras_compembed.transforms.sparse_rows import SparseRows
-from keras_compembed.transforms.transform import Transform
 from keras_compembed.utils.saving import check_shapes
 from keras_compembed.utils.saving import get_settings
+from keras_compembed.utils.saving import read_also
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
@@ -25,6 +26,7 @@ _OF_TRANSFORM = (
 ).split()
 
 
+@read_also("ANTEmbedReduce")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ANTEmbedding(LookupLayer):
     """Turns non-negative integers into sparse combinations of anchors.
@@ -40,7 +42,7 @@ class ANTEmbedding(LookupLayer):
     calls `optimizer.apply`: after each step that moves T comes the proximal
     step for the loss `l1 * sum |T|`. Gradients of `|T|` would give small
     numbers, not zeros. Then `kc.strip` the model, or
-    `keras_compembed.export.export_litert` it; both store rows sparse.
+    `keras_compembed.export_litert` it; both store rows sparse.
 
     To learn T for given anchors (appendix B of the paper), build the layer
     and set `layer.anchors.trainable = False` before `compile`.
@@ -52,7 +54,7 @@ class ANTEmbedding(LookupLayer):
     `Frequency` anchors, `transform=Transform(initializer="zeros")`, and
     `kc.strip` before training, so that only anchors are trained. A table of
     low rank: `l1=L1(0, non_negative=False)` and a dense initializer of T.
-    Discrete codes: `transform=Transform(mixture=Mixture(num_sets))`, rows with
+    Discrete codes: `transform=Transform(num_sets=num_sets)`, rows with
     a single 1 in each set through `assign_transform`, and `kc.strip`.
 
     Example:
@@ -78,20 +80,18 @@ class ANTEmbedding(LookupLayer):
         num_anchors: Integer, at most `input_dim`. Rows of A, of all sets
             together. Defaults to `100`.
         anchors: `"dynamic"` (a random basis), an array of anchors to start
-            from, one of `keras_compembed.anchors`, or a list of these, for
-            several sets; or a `keras_compembed.stores.WeightSpec` of one of
-            them, with a regularizer such as
-            `keras_compembed.anchors.Orthogonality`. Objects that are anchors
-            themselves start with a row of zeros and a one. Defaults to
-            `"dynamic"`.
+            from or, `(num_anchors,)`, of the ids that they stand for, one of
+            `keras_compembed.anchors`, or a list of these, for several sets;
+            or a `keras_compembed.WeightSpec` of one of them, with a
+            regularizer such as `keras.regularizers.OrthogonalRegularizer()`.
+            Objects that are anchors themselves start with a row of zeros and
+            a one. Defaults to `"dynamic"`.
         transform: `None` (by the size of T), `"dense"`, `"lazy"`, `"sparse"`,
-            an instance such as
-            `keras_compembed.transforms.SparseRows(max_nonzeros=8)`, or a
-            `keras_compembed.transforms.Transform`, which says more: how T is
+            or a `keras_compembed.anchors.Transform`, which says more: how T is
             held, begun, regularized, and turned into weights of anchors.
             Defaults to `None`.
         l1: Number of at least 0, the weight of the sum of absolute values of
-            T in the loss, or a `keras_compembed.transforms.L1`, which says
+            T in the loss, or a `keras_compembed.anchors.L1`, which says
             more: whether T may be negative, what thresholds follow, a number
             of non-zeros to aim at. The weight may be set later, as `l1` of
             the layer; `load_weights` sets it to that of the file, as Keras
@@ -111,8 +111,7 @@ class ANTEmbedding(LookupLayer):
     Attributes:
         anchors: Keras variable, A.
         transform: Keras variable, T as `storage` holds it while it is trained.
-        storage: `keras_compembed.transforms.TransformRows`, made for this
-            layer.
+        storage: The rows of T, an object made for this layer.
         anchor_ids: Integer array `(num_anchors,)`, the id that each anchor
             stands for, -1 for none.
         segments: Tuple of integers, the sizes of the sets of anchors.
@@ -173,7 +172,7 @@ class ANTEmbedding(LookupLayer):
                 Defaults to `8`, or to `num_anchors` if there are fewer.
             l1: Number, for a T with negative numbers too, which is more
                 faithful for as many numbers, or a
-                `keras_compembed.transforms.L1`. Defaults to `1e-5`.
+                `keras_compembed.anchors.L1`. Defaults to `1e-5`.
             iterations: Integer. Defaults to `10`.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts, e.g. how often its token occurs, or the root of that.

@@ -9,6 +9,7 @@ from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.stores.codes import Codes
 from keras_compembed.stores.store import WeightSpec
+from keras_compembed.utils.saving import read_also
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
@@ -19,6 +20,7 @@ _OF_CODEBOOKS = [
 ]
 
 
+@read_also("CodeEmbedReduce", "ReversibleCodeEmbedding")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class CodeEmbedding(LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
@@ -35,7 +37,7 @@ class CodeEmbedding(LookupLayer):
     LiteRT files alike, and only those of the ids looked up are unpacked.
 
     Codes usually come from a trained table, through `from_table` or
-    `keras_compembed.compression.compress_model`. They are then fixed, while
+    `keras_compembed.compress_model`. They are then fixed, while
     codebooks are trained like any weight (set `trainable=False` to freeze
     them). Without `codes`, each id gets a random code.
 
@@ -77,14 +79,17 @@ class CodeEmbedding(LookupLayer):
         num_codebooks: Integer. Subcodes per id (M). Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Powers of two waste no bits. Defaults to `16`.
-        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
-            `Composition`. How codewords become a vector. Defaults to `"sum"`.
+        composition: How codewords become a vector: `"sum"`, `"concat"`,
+            `"linear"` (a sum times a matrix), `"lstm"` (the sum of what an
+            LSTM gives as it reads them, in some 20 times the time), a tuple of
+            a name and the width of codewords such as `("linear", 16)`, or a
+            `keras_compembed.compositions.Composition`. Defaults to `"sum"`.
         codes: Optional integer array of shape `(input_dim, num_codebooks)`,
             or how `fit` learns codes: `"softmax"`, `"nearest"`, `"follow"` or
             an instance such as `keras_compembed.learners.SoftmaxCodes(...)`.
             Defaults to `None`: random codes.
         codebooks: Initializer of the codebooks, a
-            `keras_compembed.stores.WeightSpec`, or an array of their shape,
+            `keras_compembed.WeightSpec`, or an array of their shape,
             which is `(num_codebooks, codebook_size, code_dim)`, or, side by
             side, `(codebook_size, output_dim)` for composition `"concat"`.
             Defaults to `"uniform"`.
@@ -150,6 +155,8 @@ class CodeEmbedding(LookupLayer):
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464)
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
+        - [Hochreiter & Schmidhuber, 1997](
+          https://doi.org/10.1162/neco.1997.9.8.1735), `"lstm"`
     """
 
     def __init__(

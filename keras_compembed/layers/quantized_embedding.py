@@ -7,10 +7,12 @@ from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.rounding.round_factors import rank_of_energy
 from keras_compembed.stores.integers import Integers
 from keras_compembed.stores.store import LowRank
+from keras_compembed.utils.saving import read_also
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 
 
+@read_also("QuantizedEmbedReduce", "ReversibleQuantizedEmbedding")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class QuantizedEmbedding(LookupLayer):
     """Turns non-negative integers into rows of 8, 4 or 2 bits a number.
@@ -27,7 +29,7 @@ class QuantizedEmbedding(LookupLayer):
     multiplied by a matrix: `E(id) @ projection`.
 
     Rows usually come from a trained table, through `from_table` or
-    `keras_compembed.compression.compress_model`. They are then fixed, while
+    `keras_compembed.compress_model`. They are then fixed, while
     `projection` is trained like any weight. With `learn_rows`, `fit` trains
     latent float rows as well, which each call rounds; their gradients are
     those of rows that are not rounded. A row's scales then follow its latent
@@ -50,9 +52,10 @@ class QuantizedEmbedding(LookupLayer):
         bits: `8`, `4` or `2`. Bits of a number. Defaults to `8`.
         block_size: Optional integer, at most the width of rows. How many
             numbers of a row share a scale. Defaults to `None`: all.
-        rank: Optional integer, at most `output_dim`, or a
-            `keras_compembed.stores.LowRank`. The width of rows that are
-            multiplied by a matrix. Defaults to `None`: rows are vectors.
+        rank: Optional integer, at most `output_dim`. The width of rows that
+            are multiplied by a matrix. Or a tuple of it and a
+            `keras_compembed.WeightSpec` of that matrix. Defaults to `None`:
+            rows are vectors.
         scale_dtype: `"int8"` or `"int16"`. Of the scales. `"int16"` is for
             tables whose rows differ a hundredfold in length. Defaults to
             `"int8"`.

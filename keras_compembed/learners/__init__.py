@@ -1,19 +1,15 @@
 """Learners of codes: for a table, or along with a task."""
 
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
-from keras_compembed.learners.additive_quantizer import RandomCodeLearner
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
 from keras_compembed.learners.query_codes import SoftmaxCodes
-from keras_compembed.learners.training import TemperatureSchedule
 from keras_compembed.learners.training import Training
 
 __all__ = [
     "AdditiveQuantizer",
     "GumbelCodeLearner",
     "KDCodeLearner",
-    "RandomCodeLearner",
     "SoftmaxCodes",
-    "TemperatureSchedule",
     "Training",
 ]

@@ -50,14 +50,14 @@ class KDCodeLearner(GradientCodeLearner):
 
     Args:
         num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
-        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
-            `Composition`. Defaults to `"linear"`.
+        composition: Same as for `CodeEmbedding`. Defaults to `"linear"`.
         logits: `"encoder"` or `"free"`. Whether logits are a linear function
             of the row, so that new rows have codes, or numbers of each row.
             Defaults to `"encoder"`.
-        temperature: Optional positive number or `LearningRateSchedule`, which
-            is given the optimizer's step. Defaults to `None`:
-            `TemperatureSchedule()`.
+        temperature: Positive number, a `LearningRateSchedule`, which is given
+            the optimizer's step, or a tuple `(base, rate, floor)` for
+            `max(floor, base / (1 + rate * step))`. Defaults to
+            `(1.0, 1e-3, 0.5)`.
         estimator: `"straight_through"`, or `"soft"`: softmax weights mix
             codewords in training. Defaults to `"straight_through"`.
         training: Optional `Training`. Its own defaults here are 10,000
@@ -89,7 +89,7 @@ class KDCodeLearner(GradientCodeLearner):
         codebook_size=16,
         composition="linear",
         logits="encoder",
-        temperature=None,
+        temperature=(1.0, 1e-3, 0.5),
         estimator="straight_through",
         training=None,
         refine=None,
@@ -113,8 +113,8 @@ class KDCodeLearner(GradientCodeLearner):
             verbose=verbose,
             **kwargs,
         )
-        if temperature is None:
-            temperature = TemperatureSchedule()
+        if isinstance(temperature, (tuple, list)):
+            temperature = TemperatureSchedule(*temperature)
         self.logits_from = check_choice("logits", logits, ("encoder", "free"))
         self.temperature = check_rate("temperature", temperature)
         self.estimator = check_choice(

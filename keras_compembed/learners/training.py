@@ -66,26 +66,7 @@ class Training(Settings):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A temperature that falls with the steps down to a floor.
-
-    `max(floor, base / (1 + rate * step))`
-
-    Example:
-
-    >>> schedule = TemperatureSchedule(base=1.0, rate=0.01, floor=0.5)
-    >>> [float(schedule(step)) for step in (0, 25, 1000)]
-    [1.0, 0.800000011920929, 0.5]
-    >>> learner = kc.learners.KDCodeLearner(temperature=schedule)
-
-    Args:
-        base: Positive number, the temperature at first. Defaults to `1.0`.
-        rate: Positive number, how fast it falls: to half of `base` in
-            `1 / rate` steps. Defaults to `1e-3`.
-        floor: Positive number of at most `base`. Defaults to `0.5`.
-
-    References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
-    """
+    """`max(floor, base / (1 + rate * step))`."""
 
     def __init__(self, base=1.0, rate=1e-3, floor=0.5):
         super().__init__()

@@ -3,13 +3,13 @@
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.pruned import Pruned
-from keras_compembed.methods.rounded import Rounded
+from keras_compembed.methods.quantized import Quantized
 from keras_compembed.methods.vocabulary import Vocabulary
 
 __all__ = [
     "Anchors",
     "Codes",
     "Pruned",
-    "Rounded",
+    "Quantized",
     "Vocabulary",
 ]

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
+from keras_compembed.anchors.l1 import L1
+from keras_compembed.anchors.sparse_coding import learn_dictionary
+from keras_compembed.anchors.sparse_rows import FixedRows
+from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.stores.anchors import litert_bytes
-from keras_compembed.transforms.l1 import L1
-from keras_compembed.transforms.sparse_coding import learn_dictionary
-from keras_compembed.transforms.sparse_rows import FixedRows
-from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed

@@ -42,9 +42,8 @@ class Codes(Method):
         num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
-        composition: Optional composition of codewords: `"sum"`, `"concat"`,
-            `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
-            of the learner, or `"sum"`.
+        composition: Optional composition of codewords, see `CodeEmbedding`.
+            Defaults to `None`: that of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
             that makes a `CodeLearner`. If it takes a `seed` too, it gets the
             one for learning where it has none of its own, and likewise
@@ -114,8 +113,10 @@ class Codes(Method):
             return f"{name} rank {self.rank}"
         if self.composition in (None, "sum"):
             return name
-        kind = getattr(self.composition, "name", self.composition)
-        return f"{name} {kind}"
+        kind = self.composition
+        if isinstance(kind, tuple):
+            kind = " ".join(map(str, kind))
+        return f"{name} {getattr(kind, 'name', kind)}"
 
     def start(self, seed=None, verbose=0):
         shape = {

@@ -70,7 +70,7 @@ class Method(abc.ABC):
             pooled: Boolean. `False` for a layer that shall give rows though
                 only a pooling reads them. Defaults to `True`.
             seed: Optional integer. Seed of learning, in place of that of
-                `keras_compembed.compression.compress_model`.
+                `keras_compembed.compress_model`.
         """
         new = copy.copy(self)
         if sample_weight is not None:

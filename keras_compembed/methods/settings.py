@@ -12,7 +12,7 @@ from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.pruned import Pruned
-from keras_compembed.methods.rounded import Rounded
+from keras_compembed.methods.quantized import Quantized
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import float_chunks
 
@@ -79,14 +79,14 @@ def _rounded(output_dim, spectrum):
             if block_size is None or block_size < output_dim:
                 # Smaller blocks have smaller peaks.
                 share = 1 if block_size is None else 0.9
-                method = Rounded(bits, block_size)
+                method = Quantized(bits, block_size)
                 yield Setting(method, f"int{bits}", share * lost)
         # Four bits of twice as many axes lose less than eight.
         for rank in _RANKS if bits < 8 else ():
             if rank < output_dim:
                 cut = spectrum.cut(rank)
                 lost_in_all = cut + lost * (1 - cut)
-                method = Rounded(bits, rank=rank)
+                method = Quantized(bits, rank=rank)
                 yield Setting(method, f"int{bits} rank", lost_in_all)
 
 

@@ -108,7 +108,7 @@ def _find_slot(optimizer, variable, name):
     raise ValueError(
         f"The optimizer must keep a variable named {name!r}, for thresholds "
         f"that follow each coordinate. Received: {type(optimizer).__name__}, "
-        "which does not. Pass `l1=keras_compembed.transforms.L1(..., "
+        "which does not. Pass `l1=keras_compembed.anchors.L1(..., "
         "threshold='learning_rate')` to the layer."
     )
 

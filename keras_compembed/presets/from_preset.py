@@ -19,8 +19,8 @@ SAVED_MODELS = next(filter(pathlib.Path.is_dir, _PLACES), _PLACES[0])
 NAMES = sorted(path.parent.name for path in SAVED_MODELS.glob(f"*/{RECORD}"))
 
 
-def from_preset(preset):
-    """Reads the Keras model of a preset, or its vectors of words.
+def from_preset(preset, file=None):
+    """Reads the Keras model of a preset, its vectors of words, or finds a file.
 
     Example:
 
@@ -30,20 +30,34 @@ def from_preset(preset):
     >>> vectors = from_preset("review_words")
     >>> vectors.vector_size
     300
+    >>> labels = from_preset("docstring_classifier", "labels.txt")
+    >>> labels.read_text("utf-8").splitlines()[0]
+    '_collections_abc'
 
     Args:
         preset: String or path-like: the name of a preset that comes with this
             package, such as `"docstring_classifier"`; the path of a folder
             that `keras_compembed.save_preset` wrote (`"./name"` where it is
             also a name); or `"hf://user/repository"`, or with `@revision`, of
-            the Hugging Face Hub, written by `upload_preset` or by Keras. It
-            is fetched once, and needs the extra `hub`.
+            the Hugging Face Hub, which holds what
+            `save_preset` or Keras wrote. It is fetched once, and needs the
+            extra `hub`.
+        file: Optional string, the name of a file of the preset, such as
+            `"model.tflite"` or `"labels.txt"`. Defaults to `None`.
 
     Returns:
         A Keras model, not compiled, or a
-        `keras_compembed.vectors.CompressedVectors`.
+        `keras_compembed.vectors.CompressedVectors`; with `file`, the
+        `pathlib.Path` of that.
     """
-    folder = preset_folder(preset)
+    folder = _find_folder(preset)
+    if file is not None:
+        require(
+            (folder / file).is_file(),
+            f"`file` must be a file of the preset in {str(folder)!r}.",
+            file=file,
+        )
+        return folder / file
     if (folder / VECTORS).is_file():
         return CompressedVectors.load(folder / VECTORS)
     path = folder / MODEL
@@ -54,25 +68,8 @@ def from_preset(preset):
     return keras.saving.load_model(path, compile=False)
 
 
-def preset_folder(preset):
-    """Finds the folder of a preset, and fetches it first if need be.
-
-    For files beside the model: the LiteRT file, labels, vocabulary.
-
-    Example:
-
-    >>> folder = preset_folder("docstring_classifier")
-    >>> labels = (folder / "labels.txt").read_text("utf-8").splitlines()
-    >>> labels[0]
-    '_collections_abc'
-    >>> phone = kc.export.LiteRTModel(folder / "model.tflite")
-
-    Args:
-        preset: String or path-like, see `keras_compembed.from_preset`.
-
-    Returns:
-        A `pathlib.Path`.
-    """
+def _find_folder(preset):
+    """The folder of a preset, which is fetched first if need be."""
     # A path is never a name.
     if isinstance(preset, str) and preset in NAMES:
         return SAVED_MODELS / preset

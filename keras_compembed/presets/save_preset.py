@@ -1,4 +1,4 @@
-"""Writes a model, all that belongs to it, and its card, and uploads them."""
+"""Writes a model, all that belongs to it, and its card."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from keras_compembed.presets.from_preset import MODEL
 from keras_compembed.presets.from_preset import NAMES
 from keras_compembed.presets.from_preset import RECORD
 from keras_compembed.presets.from_preset import VECTORS
-from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import naming_path
 from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.saving import check_saved_words
@@ -35,7 +34,7 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     Face Hub holds: `model.keras` without its optimizer, or `vectors.npz`, the
     files given, `figures.json`, `preset.json` with the record of all this, and
     the card, `README.md`. The model is read back before any file gets its
-    place.
+    place. To publish it: `hf upload user/repository folder`.
 
     Example:
 
@@ -129,45 +128,6 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
         (new / CARD).write_text(card, "utf-8")
         _move(new, folder)
     return folder
-
-
-def upload_preset(folder, address, private=False):
-    """Puts a preset on the Hugging Face Hub.
-
-    It needs the extra `hub`, and that you have logged in by `hf auth login`.
-    Files of the preset alone are sent, whatever else is in the folder.
-
-    Example:
-
-    ```python
-    kc.save_preset(model, "flowers", card)
-    kc.upload_preset("flowers", "hf://user/flowers")
-    ```
-
-    Args:
-        folder: String or path-like, what `keras_compembed.save_preset` wrote.
-        address: String, `"hf://user/repository"`, made if it does not exist.
-        private: Boolean, whether a repository that is made is private.
-            Defaults to False.
-
-    Returns:
-        String, the address of the page of that change.
-    """
-    require(
-        address.startswith("hf://") and "@" not in address,
-        "`address` must be 'hf://user/repository'.",
-        address=address,
-    )
-    record = json.loads((pathlib.Path(folder) / RECORD).read_text("utf-8"))
-    hub = import_extra("huggingface_hub", "hub")
-    repository = address.removeprefix("hf://")
-    hub.create_repo(repository, private=private, exist_ok=True)
-    return hub.upload_folder(
-        repo_id=repository,
-        folder_path=folder,
-        allow_patterns=[*record["files"], CARD],
-        commit_message=f"{record['name']}, by keras_compembed",
-    )
 
 
 def _write(path, content):

@@ -2,14 +2,13 @@
 
 import os
 
-from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import require
 
-_BASELINE, _CODES, _CHOSEN = "#8c8c8c", "#0b6e99", "#e08214"
+BASELINE, CODES, _CHOSEN = "#8c8c8c", "#0b6e99", "#e08214"
 REST = "everything else"
 # Of the parts of a model.
 COLOURS = {
@@ -25,159 +24,33 @@ COLOURS = {
     "tokenizer": "#8a5a44",
     REST: "#c9cdd1",
 }
-_TICKS_UP_TO = 16
 _LABELS_UP_TO = 12
 # Where a label may stand, best first: sides (right, up) and points away.
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _DISTANCES = (9, 22, 36, 52, 70, 90)
 
 
-def plot_code_balance(
-    codes, path, codebook_size=None, title=None, overwrite=False
-):
-    """Draws the share of each subcode as a heat map (Figure 3 of the paper).
-
-    Codebooks go across, subcodes down; each column sums to 100 %.
-
-    Example:
-
-    >>> codes = np.random.default_rng(0).integers(16, size=(1000, 8))
-    >>> plot_code_balance(codes, "code_balance.png", codebook_size=16)
-
-    Args:
-        codes, codebook_size: Same as in `words_sharing_codes`.
-        path: String or path-like, the picture to write; the suffix says the
-            format (`.png`, `.svg`, `.pdf`).
-        title: Optional string.
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
-
-    References:
-        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Figure 3
-    """
-    balance = code_balance(codes, codebook_size)
-    num_codebooks, codebook_size = balance.shape
-    size = (
-        3.2 + min(8, 0.25 * num_codebooks),
-        1.6 + min(7, max(1.6, 0.25 * codebook_size)),
-    )
-    figure, axes = _new_figure(path, overwrite, size)
-    image = axes.imshow(
-        100 * balance.T,
-        cmap="viridis",
-        vmin=0,
-        aspect="auto",
-        interpolation="none",
-    )
-    figure.colorbar(image, label="rows with this subcode (%)")
-    axes.set(xlabel="codebook", ylabel="subcode")
-    lengths = {axes.xaxis: num_codebooks, axes.yaxis: codebook_size}
-    for axis, count in lengths.items():
-        if count <= _TICKS_UP_TO:
-            axis.set_ticks(range(count))
-    axes.set_title(title or f"Code balance, {num_codebooks} x {codebook_size}")
-    _save(figure, path, overwrite)
-
-
-def plot_accuracy_against_size(rows, path, overwrite=False):
-    """Draws accuracy against the bytes of the embedding.
-
-    A filled dot is the accuracy of the LiteRT file, a ring that of the Keras
-    model, a line the range of several runs. Rows whose name begins with
-    "baseline" are grey.
-
-    Example:
-
-    >>> rows = [
-    ...     {"name": "baseline", "embedding_bytes": 9e6, "keras_accuracy": 0.6},
-    ...     {"name": "codes", "embedding_bytes": 8e5, "keras_accuracy": 0.59},
-    ... ]
-    >>> plot_accuracy_against_size(rows, "accuracy_against_size.png")
-
-    Args:
-        rows: List of dicts with `name`, `embedding_bytes` and at least one of
-            `keras_accuracy` and `litert_accuracy` (shares from 0 to 1; the
-            other may be None or left out), and optionally `accuracy_range`,
-            the lowest and the highest. More keys are not read.
-        path, overwrite: Same as in `plot_code_balance`.
-    """
-    require(rows, "`rows` must not be empty.", rows=rows)
-    figure, axes = _new_figure(path, overwrite)
-    ticker = import_extra("matplotlib.ticker", "plots")
-    axes.set_xscale("log")
-    points, marks, ranges = [], [], []
-    for row in rows:
-        keras_accuracy = row.get("keras_accuracy")
-        litert_accuracy = row.get("litert_accuracy")
-        require(
-            (keras_accuracy, litert_accuracy) != (None, None),
-            "`rows` must have `keras_accuracy` or `litert_accuracy`.",
-            row=row,
-        )
-        color = _BASELINE if row["name"].startswith("baseline") else _CODES
-        size = row["embedding_bytes"] / 2**20
-        if keras_accuracy is not None:
-            marks.append((size, 100 * keras_accuracy))
-            axes.plot(*marks[-1], "o", ms=11, mfc="none", mec=color)
-        if litert_accuracy is not None:
-            marks.append((size, 100 * litert_accuracy))
-            axes.plot(*marks[-1], "o", ms=6, color=color)
-        label = f"{row['name']}\n{format_bytes(row['embedding_bytes'])}"
-        points.append((*marks[-1], label, color))
-        if row.get("accuracy_range") is not None:
-            ends = [100 * accuracy for accuracy in row["accuracy_range"]]
-            axes.vlines(size, *ends, color=color, lw=1)
-            ranges.append([(size, end) for end in ends])
-    axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
-    axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
-    figure.legend(loc="outside upper right", ncols=2, frameon=False)
-    axes.set_xlabel("size of the embedding (MB, log scale)")
-    axes.set_ylabel("test accuracy (%)")
-    axes.grid(alpha=0.25)
-    # With room for labels around the marks.
-    ends = marks + [end for ends in ranges for end in ends]
-    sizes, accuracies = zip(*ends, strict=True)
-    factor = max(30, max(sizes) / min(sizes)) ** 0.2
-    axes.set_xlim(min(sizes) / factor, max(sizes) * factor)
-    room = 0.35 * max(3, max(accuracies) - min(accuracies))
-    axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    _label(figure, axes, points, [[mark] for mark in marks] + ranges)
-    _save(figure, path, overwrite)
-
-
 def plot_frontier(frontier, path, overwrite=False):
-    """Draws a `Frontier`: the error, or the metric, against bytes of the file.
-
-    A filled dot is a size counted in a file, a ring a size that was computed.
-    The line joins the points that no smaller one is as good as.
-
-    Args:
-        frontier: A frontier, such as `Budget.frontier`, with points
-            that have an error or a score. Scores are drawn if two points have
-            one.
-        path, overwrite: Same as in `plot_code_balance`.
-    """
-    figure_name, label = "score", frontier.metric or "score"
+    """Draws the error, or the metric, against bytes of the file."""
+    figure_name, title = "score", frontier.metric or "score"
     if sum(x.score is not None for x in frontier) < 2:
-        figure_name, label = "error", "error of rows"
+        figure_name, title = "error", "error of rows"
     points = [x for x in frontier if getattr(x, figure_name) is not None]
     require(
         points,
         "`frontier` must have points with an error or a score.",
         points=len(frontier),
     )
-    figure, axes = _new_figure(path, overwrite)
+    figure, axes = new_figure(path, overwrite)
     axes.set_xscale("log")
     if figure_name == "error":
         sizes = [x.file_bytes / 2**20 for x in frontier.best]
         errors = [x.error for x in frontier.best]
-        axes.plot(sizes, errors, color=_BASELINE, lw=1)
+        axes.plot(sizes, errors, color=BASELINE, lw=1)
     labels, marks = [], []
     for point in points:
         mark = point.file_bytes / 2**20, getattr(point, figure_name)
-        color = _CHOSEN if point.is_chosen else _CODES
+        color = _CHOSEN if point.is_chosen else CODES
         fill = color if point.is_exported else "none"
         axes.plot(*mark, "o", ms=6, mfc=fill, mec=color)
         marks.append(mark)
@@ -187,10 +60,10 @@ def plot_frontier(frontier, path, overwrite=False):
     if frontier.limit_bytes is not None:
         limit = frontier.limit_bytes / 2**20
         axes.axvline(limit, color="black", lw=0.8, ls=":")
-    axes.set(xlabel="size of the LiteRT file (MB, log scale)", ylabel=label)
+    axes.set(xlabel="size of the LiteRT file (MB, log scale)", ylabel=title)
     axes.grid(alpha=0.25)
-    _label(figure, axes, labels, [[mark] for mark in marks])
-    _save(figure, path, overwrite)
+    write_labels(figure, axes, labels, [[mark] for mark in marks])
+    save(figure, path, overwrite)
 
 
 def plot_size_report(report, path, overwrite=False):
@@ -209,7 +82,7 @@ def plot_size_report(report, path, overwrite=False):
     stored = model_parts(report)
     if set(stored) - {"plain table", REST}:
         bars["as stored"] = stored
-    figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
+    figure, axes = new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
     named = set()
     for place, parts in enumerate(bars.values()):
         left = 0
@@ -236,7 +109,7 @@ def plot_size_report(report, path, overwrite=False):
     axes.set_xlabel("MB of 2**20 bytes")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper right", ncols=4, frameon=False)
-    _save(figure, path, overwrite)
+    save(figure, path, overwrite)
 
 
 def model_parts(report):
@@ -249,7 +122,7 @@ def model_parts(report):
     return {name: count for name, count in parts.items() if count}
 
 
-def _new_figure(path, overwrite, size=(7.2, 4.4)):
+def new_figure(path, overwrite, size=(7.2, 4.4)):
     """An empty figure without a window, once `path` is known to be free."""
     # Not pyplot: it keeps state and may open a window.
     module = import_extra("matplotlib.figure", "plots")
@@ -258,13 +131,13 @@ def _new_figure(path, overwrite, size=(7.2, 4.4)):
     return figure, figure.subplots()
 
 
-def _save(figure, path, overwrite):
+def save(figure, path, overwrite):
     suffix = os.path.splitext(os.fspath(path))[1]
     with replacing(path, overwrite) as temporary:
         figure.savefig(temporary, format=suffix[1:] or "png")
 
 
-def _label(figure, axes, points, drawn):
+def write_labels(figure, axes, points, drawn):
     """Writes each label at the nearest place where it covers nothing."""
     transforms = import_extra("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
@@ -285,7 +158,7 @@ def _label(figure, axes, points, drawn):
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=8,
-            color="#333333" if color == _BASELINE else color,
+            color="#333333" if color == BASELINE else color,
         )
         for distance in _DISTANCES:
             if _place(label, distance, taken, axes.bbox, renderer):

@@ -23,7 +23,7 @@ def round_factors(
     sample_weight=None,
     seed=None,
 ):
-    """Rounded rows, what they were rounded from, and their projection."""
+    """Quantized rows, what they were rounded from, and their projection."""
     directions, _ = principal_directions(table, sample_weight)
     straight = directions[:, :rank].T
     gaussian = np.random.default_rng(seed).normal(size=(rank, rank))
@@ -48,7 +48,7 @@ def round_factors(
 
 
 def round_onto(table, projection, bits, block_size, scale_dtype, unit):
-    """Rounded rows for a projection, and what they were rounded from."""
+    """Quantized rows for a projection, and what they were rounded from."""
     latents = _latents(table, projection)
     rounded = round_rows(latents, bits, block_size, scale_dtype, unit)
     for _ in range(_SWEEPS[bits]):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.anchors.transform_rows import scatter_columns
 from keras_compembed.litert.compressed_rows import CompressedRows
 from keras_compembed.litert.compressed_rows import dense_rows
 from keras_compembed.litert.compressed_rows import ones_like_ids
@@ -13,7 +14,6 @@ from keras_compembed.litert.compressed_rows import round_values
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.stores.store import TableStore
 from keras_compembed.stores.store import read_all
-from keras_compembed.transforms.transform_rows import scatter_columns
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 from keras_compembed.utils.validation import float_chunks

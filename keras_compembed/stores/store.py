@@ -254,34 +254,23 @@ class WeightSpec(Settings):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LowRank(WeightSpec):
-    """The rank of a table, and how its projection begins and is trained.
-
-    Example:
-
-    >>> rank = LowRank(16, regularizer=keras.regularizers.L2(1e-4))
-    >>> layer = kc.QuantizedEmbedding(1000, 64, bits=4, rank=rank)
-    >>> layer.rank
-    16
-
-    Args:
-        rank: Integer, the width of rows.
-        initializer: Initializer of the projection `(rank, output_dim)`.
-            Defaults to `"glorot_uniform"`.
-        regularizer, constraint: Optional, of the projection.
-    """
+    """The rank of a table, and how its projection begins and is trained."""
 
     def __init__(
         self,
         rank,
-        initializer="glorot_uniform",
+        initializer=None,
         regularizer=None,
         constraint=None,
     ):
-        initializer = keras.initializers.get(initializer)
+        initializer = keras.initializers.get(initializer or "glorot_uniform")
         super().__init__(initializer, regularizer, constraint)
         self.rank = check_positive_int("rank", rank)
 
 
 def get_low_rank(identifier):
     """`LowRank` of an argument or of its serialized form, or None."""
+    if isinstance(identifier, tuple):
+        rank, spec = identifier
+        return LowRank(rank, **get_settings(WeightSpec, spec).arguments)
     return None if identifier is None else get_settings(LowRank, identifier)

@@ -12,7 +12,7 @@ from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_size import find_searched_tables
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
-from keras_compembed.methods.rounded import Rounded
+from keras_compembed.methods.quantized import Quantized
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
@@ -210,7 +210,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
 
 def _methods_by_default():
     ranks, sizes = (None, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16, 32, 64)
-    rows = [Rounded(bits, rank=r) for r in ranks for bits in (2, 4, 8)]
+    rows = [Quantized(bits, rank=r) for r in ranks for bits in (2, 4, 8)]
     codes = [Codes(m, k) for m in sizes for k in (4, 16, 256)]
     codes += [Codes(m, 16, rank=r) for m in sizes[2:6] for r in (8, 32)]
     anchors = [Anchors(a, n) for a in (50, 200) for n in (2, 4, 8)]

@@ -10,6 +10,19 @@ import numpy as np
 _KEY = "seed_state"
 
 
+def read_also(*names):
+    """Reads a class from files that have it by other names."""
+
+    def register(cls):
+        for name in names:
+            # Keras finds the weights in a file by the names of classes.
+            same = type(name, (cls,), {"__module__": cls.__module__})
+            keras.saving.register_keras_serializable("keras_compembed")(same)
+        return cls
+
+    return register
+
+
 class Settings:
     """Base of settings whose attributes are the constructor's arguments."""
 
@@ -145,6 +158,6 @@ def check_saved_words(path):
                         "U+0085: ids of other words would be others. "
                         f"Received: the word {word!r}. Save a copy of the "
                         "model as it was trained, by `keras_compembed."
-                        "compression.compress_model` or `prune_vocabulary`: "
+                        "compress_model` or `prune_vocabulary`: "
                         "those keep words in another place."
                     )

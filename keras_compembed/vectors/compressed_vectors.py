@@ -127,7 +127,7 @@ class CompressedVectors:
         Args:
             vectors: `WordVectors`.
             method: Optional `Method` of `keras_compembed.methods`: `Codes`,
-                `Rounded` or `Anchors`. Defaults to `None`: the one of the
+                `Quantized` or `Anchors`. Defaults to `None`: the one of the
                 lowest squared error within `max_bytes`, or else `Codes()`.
             max_bytes: Optional integer, or a string such as `"2MB"` or
                 `"500k"`: bytes that the file may have, words included. k is
@@ -153,7 +153,7 @@ class CompressedVectors:
         if method is not None:
             if check_method("method", method).rows not in _LAYERS.values():
                 raise TypeError(
-                    "`method` must be `Codes`, `Rounded` or `Anchors`. "
+                    "`method` must be `Codes`, `Quantized` or `Anchors`. "
                     f"Received: {method.name}, a {type(method).__name__}."
                 )
         if max_bytes is not None:

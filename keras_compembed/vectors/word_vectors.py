@@ -17,31 +17,7 @@ _MOST_BUCKETS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subwords:
-    """Vectors of character n-grams, as fastText has them.
-
-    An unknown word gets the mean vector of its n-grams: those of `min_n` to
-    `max_n` characters of `<word>`. N-grams share as many vectors as there are
-    buckets, by a hash of their UTF-8.
-
-    Of gensim's `FastText`, these are `Subwords(wv.min_n, wv.max_n,
-    wv.vectors_ngrams)`.
-
-    Example:
-
-    >>> subwords = Subwords(3, 6, np.random.default_rng(0).normal(size=(50, 4)))
-    >>> subwords.vectors_of(["cat", "never seen"]).shape
-    (2, 4)
-
-    Args:
-        min_n: Integer, characters of the shortest n-gram.
-        max_n: Integer, characters of the longest.
-        vectors: Array of finite numbers `(buckets, columns)`.
-        bucket: Optional integer, how many buckets there are. Defaults to the
-            rows of `vectors`.
-        kept: Optional array of the buckets that `vectors` has rows of, in
-            rising order. Defaults to all. N-grams of other buckets are left
-            out of means.
-    """
+    """Vectors of character n-grams, as fastText has them."""
 
     min_n: int
     max_n: int
@@ -87,7 +63,17 @@ class WordVectors:
         words: List of strings, each once, frequent ones first where that is
             known.
         vectors: Array of finite numbers `(words, columns)`, a row a word.
-        subwords: Optional `Subwords`, for unknown words.
+        subwords: Optional tuple `(min_n, max_n, vectors)`: an unknown word gets
+            the mean vector of its n-grams, those of `min_n` to `max_n`
+            characters of `<word>`, as in fastText. N-grams share the rows of
+            `vectors`, `(buckets, columns)`, by a hash of their UTF-8. Of
+            gensim's `FastText`, `(wv.min_n, wv.max_n, wv.vectors_ngrams)`.
+            Two more items may follow: how many buckets there are, and an
+            array of those that `vectors` has rows of, in rising order.
+
+    Attributes:
+        subwords: None, or an object with the items as `min_n`, `max_n`,
+            `vectors`, `bucket` and `kept`.
     """
 
     words: list
@@ -104,8 +90,10 @@ class WordVectors:
             rows=len(vectors),
         )
         if self.subwords is not None:
+            if isinstance(self.subwords, (tuple, list)):
+                object.__setattr__(self, "subwords", Subwords(*self.subwords))
             if not isinstance(self.subwords, Subwords):
-                raise TypeError("`subwords` must be `Subwords`.")
+                raise TypeError("`subwords` must be a tuple or None.")
             check_table(self.subwords.vectors, "subwords", vectors.shape[1])
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)

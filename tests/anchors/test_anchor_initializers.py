@@ -11,6 +11,7 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed import anchors
 from keras_compembed.anchors.anchor_initializer import Dynamic
+from keras_compembed.anchors.anchor_initializer import Given
 from keras_compembed.anchors.anchor_initializer import Mixed
 
 COUNTS = [5, 9, 0, 9, 7, 1]
@@ -22,11 +23,10 @@ def every_initializer():
     return [
         Dynamic(seed=1),
         anchors.Frequency(COUNTS, seed=1),
-        anchors.TfIdf(DOCUMENTS, seed=1),
-        anchors.TfIdf(scores=COUNTS, seed=1),
+        anchors.Frequency(documents=DOCUMENTS, seed=1),
         anchors.KMeansPlusPlus(TABLE, seed=1),
-        anchors.FrequencyThenKMeansPlusPlus(COUNTS, TABLE, seed=1),
-        anchors.Given(TABLE[:4], ids=[4, -1, 0, -1], seed=1),
+        anchors.KMeansPlusPlus(TABLE, COUNTS, seed=1),
+        Given(TABLE[:4], ids=[4, -1, 0, -1], seed=1),
         Mixed([anchors.Frequency(COUNTS, seed=1), Dynamic(seed=2)]),
     ]
 
@@ -91,7 +91,7 @@ def test_default_seed_follows_keras():
 
 
 def of_sets(number):
-    return kc.transforms.Transform(mixture=kc.transforms.Mixture(number))
+    return kc.anchors.Transform(num_sets=number)
 
 
 def test_what_layers_take_as_initializer():
@@ -116,15 +116,11 @@ def test_what_layers_take_as_initializer():
         make_layer(["dynamic"] * 2, transform=of_sets(3)).build()
 
 
-def test_own_initializer():
-    class Every(anchors.AnchorInitializer):
-        def choose(self, input_dim, num_anchors):
-            return np.arange(0, input_dim, input_dim // num_anchors)
-
-    layer = make_layer(Every(seed=0), num_anchors=3)
+def test_ids_alone():
+    layer = make_layer(np.array([0, -1, 4]), num_anchors=3)
     layer.build()
     chosen = layer.get_transform().dense_rows()
-    np.testing.assert_array_equal(chosen[[0, 2, 4]], np.eye(3))
+    np.testing.assert_array_equal(chosen[[0, 4]], np.eye(3)[[0, 2]])
 
 
 def test_frequency_takes_the_most_frequent():
@@ -136,11 +132,10 @@ def test_frequency_takes_the_most_frequent():
     "initializer, name, received",
     [
         (anchors.Frequency(COUNTS), "counts", "entries=6"),
-        (anchors.TfIdf(scores=COUNTS), "scores", "entries=6"),
         (anchors.KMeansPlusPlus(TABLE), "table", "entries=6"),
-        (anchors.Given(TABLE), "anchors", "number=6"),
-        (anchors.Given(ids=[1, 5, 9]), "ids", "number=3"),
-        (anchors.Given(ids=[1, 7]), "ids", "id=7"),
+        (Given(TABLE), "anchors", "number=6"),
+        (Given(ids=[1, 5, 9]), "ids", "number=3"),
+        (Given(ids=[1, 7]), "ids", "id=7"),
     ],
 )
 def test_lengths_are_checked(initializer, name, received):
@@ -149,17 +144,17 @@ def test_lengths_are_checked(initializer, name, received):
 
 
 def test_more_anchors_than_objects_and_fewer_than_sets():
-    for each in every_initializer()[1:6]:
+    for each in every_initializer()[1:5]:
         with refused(None, "num_anchors=7, input_dim=6"):
             each.choose(6, 7)
     with refused(None, "id=5"):
-        anchors.TfIdf(DOCUMENTS).choose(5, 2)
+        anchors.Frequency(documents=DOCUMENTS).choose(5, 2)
     with pytest.raises(ValueError, match="at least 2"):
         Mixed([Dynamic(), Dynamic()]).sizes(1)
 
 
 def test_tf_idf_by_hand():
-    initializer = anchors.TfIdf(DOCUMENTS)
+    initializer = anchors.Frequency(documents=DOCUMENTS)
     expected = [
         3 * np.log(4 / 3),
         2 * np.log(4 / 1),
@@ -168,24 +163,24 @@ def test_tf_idf_by_hand():
         3 * np.log(4 / 1),
         1 * np.log(4 / 1),
     ]
-    np.testing.assert_allclose(initializer.scores, expected, rtol=1e-12)
+    np.testing.assert_allclose(initializer.counts, expected, rtol=1e-12)
     # Ids 2 and 5 tie.
     np.testing.assert_array_equal(initializer.choose(8, 4), [4, 1, 2, 5])
     assert set(initializer.choose(8, 8)[-3:]) == {3, 6, 7}
 
 
 def test_given():
-    initializer = anchors.Given(TABLE)
+    initializer = Given(TABLE)
     np.testing.assert_array_equal(initializer.choose(9, 6), np.full(6, -1))
     np.testing.assert_array_equal(initializer.vectors(6, 3), TABLE)
-    initializer = anchors.Given(ids=[3, -1, 0, -1], seed=0)
+    initializer = Given(ids=[3, -1, 0, -1], seed=0)
     np.testing.assert_array_equal(initializer.choose(4, 4), [3, -1, 0, -1])
     np.testing.assert_array_equal(
         initializer.vectors(4, 3), random_basis(4, 3, 0)
     )
     for shape, received in (((5, 3), "number=6"), ((6, 4), "(6, 3)")):
         with refused(None, received):
-            anchors.Given(TABLE).vectors(*shape)
+            Given(TABLE).vectors(*shape)
 
 
 def test_mixed():
@@ -197,14 +192,6 @@ def test_mixed():
     vectors = initializer.vectors(8, 3)
     np.testing.assert_array_equal(vectors[3:6], dynamic.vectors(3, 3))
     np.testing.assert_array_equal(vectors[6:], TABLE[ids[6:]])
-    # Of earlier versions, where sets could have sizes of their own.
-    parts = [anchors.Given(ids=[2]), anchors.Given(ids=[0, 1, 3])]
-    config = {**Mixed(parts).get_config(), "sizes": [1, 3]}
-    layer = make_layer(Mixed.from_config(config))
-    copy = kc.ANTEmbedding.from_config(layer.get_config())
-    for each in (layer, copy):
-        each.build()
-        np.testing.assert_array_equal(each.anchor_ids, [2, 0, 1, 3])
 
 
 @pytest.mark.parametrize(
@@ -215,21 +202,19 @@ def test_mixed():
             (anchors.Frequency, "counts", {"counts": counts})
             for counts in ([], [[1, 2]], ["a"], [1, -1], [1, np.nan], [np.inf])
         ),
-        (anchors.TfIdf, "documents", {}),
-        (anchors.TfIdf, "documents", {"documents": [[1]], "scores": [1]}),
+        (anchors.Frequency, "documents", {}),
+        (anchors.Frequency, "documents", {"documents": [[1]], "counts": [1]}),
         *(
-            (anchors.TfIdf, "documents", {"documents": documents})
+            (anchors.Frequency, "documents", {"documents": documents})
             for documents in ([], [[], []], [[1, -1]], [[0.5]], [[[1]]])
         ),
-        (anchors.TfIdf, "scores", {"scores": [-1]}),
-        (anchors.Given, "anchors", {}),
-        (anchors.Given, "anchors", {"anchors": [1.0, 2.0]}),
-        (anchors.Given, "ids", {"anchors": TABLE, "ids": [1]}),
+        (Given, "anchors", {}),
+        (Given, "anchors", {"anchors": [1.0, 2.0]}),
+        (Given, "ids", {"anchors": TABLE, "ids": [1]}),
         *(
-            (anchors.Given, "ids", {"ids": ids})
+            (Given, "ids", {"ids": ids})
             for ids in ([0.5], [-2], [], [3, 1, 3, 3])
         ),
-        (anchors.Orthogonality, "weight", {"weight": -1}),
         *(
             (Mixed, "initializers", {"initializers": parts})
             for parts in (

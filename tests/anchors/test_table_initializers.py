@@ -63,7 +63,7 @@ def test_table_on_disk(tmp_path):
     "initializer",
     [
         anchors.KMeansPlusPlus(normal_table(), seed=0),
-        anchors.FrequencyThenKMeansPlusPlus(range(200), normal_table(), seed=0),
+        anchors.KMeansPlusPlus(normal_table(), range(200), seed=0),
     ],
 )
 def test_vectors_are_the_rows_chosen(initializer):
@@ -81,9 +81,7 @@ def test_vectors_are_the_rows_chosen(initializer):
 
 def test_frequent_ones_first():
     counts = np.random.default_rng(3).permutation(200)
-    initializer = anchors.FrequencyThenKMeansPlusPlus(
-        counts, normal_table(), seed=5
-    )
+    initializer = anchors.KMeansPlusPlus(normal_table(), counts, seed=5)
     ids = initializer.choose(200, 11)
     np.testing.assert_array_equal(counts[ids[:5]], [199, 198, 197, 196, 195])
     expected = naive_k_means_seeds(
@@ -106,4 +104,4 @@ def test_tables_are_checked():
     with pytest.raises(ValueError, match="num_anchors=7, input_dim=6"):
         kind(normal_table(6)).vectors(7, 5)
     with pytest.raises(ValueError, match="6 objects.*entries=5"):
-        anchors.FrequencyThenKMeansPlusPlus(np.ones(5), normal_table(6))
+        anchors.KMeansPlusPlus(normal_table(6), np.ones(5))

@@ -6,8 +6,8 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.compositions import Composition
-from keras_compembed.compositions import LinearComposition
-from keras_compembed.compositions import LSTMComposition
+from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.compositions.registry import ScaledComposition
 
 M, K, WIDTH = 5, 6, 7
@@ -187,7 +187,7 @@ def test_a_composition_of_ones_own(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again.layers[0].embeddings, layer.embeddings)
-    export = kc.export.export_litert(model, tmp_path / "m.tflite", verbose=0)
+    export = kc.export_litert(model, tmp_path / "m.tflite", verbose=0)
     assert export.max_error < 1e-5
 
 

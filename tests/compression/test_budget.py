@@ -15,11 +15,11 @@ from keras_compembed.compression import TuningData
 from keras_compembed.compression import find_frontier
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.methods.method import Fit
 
 layers = keras.layers
-METHODS = [Codes(2, 8), Rounded(2, rank=4), Rounded(2), Rounded(4)]
+METHODS = [Codes(2, 8), Quantized(2, rank=4), Quantized(2), Quantized(4)]
 IDS = np.random.default_rng(1).integers(0, 400, size=(128, 6), dtype="int32")
 
 
@@ -57,7 +57,7 @@ def make_budget(max_bytes=None, **kwargs):
 
 def compress(model, how, **kwargs):
     names = [x.name for x in model.layers if isinstance(x, layers.Embedding)]
-    return kc.compression.compress_model(
+    return kc.compress_model(
         model, how, names, **{"seed": 0, "verbose": 0, **kwargs}
     )
 
@@ -65,7 +65,7 @@ def compress(model, how, **kwargs):
 def file_bytes(model, tmp_path, quantize="int8"):
     path = tmp_path / "model.tflite"
     options = {"quantize": quantize, "overwrite": True, "verbose": 0}
-    return kc.export.export_litert(model, path, **options).file_bytes
+    return kc.export_litert(model, path, **options).file_bytes
 
 
 def error_of(model, small):
@@ -87,7 +87,7 @@ def test_frontier_has_all_sizes(model, sizes, tmp_path):
     assert set(sizes) == {method.name for method in METHODS}
     ranked = sorted(sizes, key=lambda name: sizes[name].error)
     assert ranked[0] == "int4" and ranked[-1] == "codes 2x8"
-    small, point = compress(model, Rounded(2)), sizes["int2"]
+    small, point = compress(model, Quantized(2)), sizes["int2"]
     assert point.error == pytest.approx(error_of(model, small), 1e-3)
     counted = {name for name in sizes if sizes[name].is_exported}
     assert counted
@@ -153,9 +153,9 @@ def test_tables_share_bytes(tmp_path):
     rng = np.random.default_rng(0)
     for layer, scale in zip(rows, (1, 0.01), strict=True):
         layer.embeddings.assign(scale * rng.normal(size=(400, 8)))
-    methods = [Rounded(2), Rounded(8)]
+    methods = [Quantized(2), Quantized(8)]
     both = {"large": methods[1], "still": methods[0]}
-    small = kc.compression.compress_model(model, both, verbose=0)
+    small = kc.compress_model(model, both, verbose=0)
     # Less than what more bits of a row take.
     limit = file_bytes(small, tmp_path) + 700
     budget = make_budget(limit, methods=methods)
@@ -218,7 +218,7 @@ def test_training_is_one_fit(model, sizes, data):
     # Trained rows may take more.
     limit = sizes["int4"].file_bytes + 500
     weight = {"words": np.ones(400)}
-    methods = [Rounded(4)]
+    methods = [Quantized(4)]
     budget = make_budget(
         limit, data=data, methods=methods, sample_weight=weight
     )
@@ -274,7 +274,7 @@ def test_rows_count_by_how_often_they_are_trained_on():
     weight[8] = np.sqrt(1 + 6)
 
     def error(**options):
-        budget = kc.Budget(methods=[Rounded(2)], **options)
+        budget = kc.Budget(methods=[Quantized(2)], **options)
         found = find_frontier(model, budget, ["words"], verbose=0)
         return found.points[0].error
 
@@ -316,7 +316,7 @@ def measured():
 )
 def test_better_is_what_keras_says(metric, measured):
     model, data = measured
-    methods = [Rounded(2), Rounded(8)]
+    methods = [Quantized(2), Quantized(8)]
     data = TuningData(None, data, num_tuned=2, metric=metric)
     budget = kc.Budget("1MB", data=data, methods=methods)
     compress(model, budget)
@@ -347,7 +347,7 @@ def test_callbacks_of_keras_know_metrics_of_classes():
 # Ctrl-C.
 
 
-class Pressed(Rounded):
+class Pressed(Quantized):
     """Ctrl-C is pressed in some of its fits, by number."""
 
     def __init__(self, bits, fits):
@@ -451,7 +451,7 @@ def test_options_are_checked(data):
                 TuningData(**{"train": data, "validation": data, name: value})
     following = Codes(2, 8, recode_every=4)
     bad = {
-        "methods": ([], METHODS[:1] * 2, [Rounded(2).for_table(seed=1)]),
+        "methods": ([], METHODS[:1] * 2, [Quantized(2).for_table(seed=1)]),
         "max_bytes": (0, 10.5, "a few"),
         # For a loss there must be data.
         "max_loss": (-1, 0.1),

@@ -12,6 +12,7 @@ from compressing import compress
 from errors import refused
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 
 layers = keras.layers
 IDS = np.array([[1, 2, 0], [59, 3, 4]])
@@ -141,9 +142,9 @@ def test_method_of_each_layer():
     learner = kc.learners.AdditiveQuantizer
     last = codes(3, 5, learner=learner).for_table(np.arange(60))
     # Tables that are named may be small.
-    how = {"first": kc.methods.Rounded(2), "last": last}
+    how = {"first": kc.methods.Quantized(2), "last": last}
     model = several(first=60, last=60, other=60)
-    small = kc.compression.compress_model(model, how, verbose=0)
+    small = kc.compress_model(model, how, verbose=0)
     assert small.get_layer("first").bits == 2
     assert small.get_layer("last").codebooks.shape == (3, 5, 8)
     assert type(small.get_layer("other")) is layers.Embedding
@@ -162,7 +163,7 @@ def codes_with(learner, **kwargs):
 
 
 def test_seed_of_given_learners():
-    learner = kc.learners.RandomCodeLearner
+    learner = RandomCodeLearner
     found = codes_with(learner, seed=3)
     np.testing.assert_array_equal(found, codes_with(learner, seed=3))
     assert np.any(found != codes_with(learner, seed=4))
@@ -175,7 +176,7 @@ def test_seed_of_given_learners():
 
 def test_learners_that_take_no_seed():
     def unseeded(*shape):
-        return kc.learners.RandomCodeLearner(*shape)
+        return RandomCodeLearner(*shape)
 
     with refused("seed", "0"):
         codes_with(unseeded, seed=0)
@@ -219,7 +220,7 @@ def test_names_that_are_no_layer():
         (codes(4, 256), ["kinds"], "kinds"),
         ({"words": two}, None, "tower_b/words"),
         ({"word": two}, None, "'word'"),
-        ({"kinds": kc.methods.Rounded(4, rank=9)}, None, "narrower than"),
+        ({"kinds": kc.methods.Quantized(4, rank=9)}, None, "narrower than"),
         ({"kinds": kc.methods.Codes(9, 8, "concat")}, None, "narrower than"),
         ({"kinds": kc.methods.Anchors(99)}, None, "fewer rows than"),
     ):
@@ -267,4 +268,4 @@ def test_bad_models():
     small = compress(sequential(600))
     for how in None, kc.Budget(50_000):
         with pytest.raises(ValueError, match="already: words"):
-            kc.compression.compress_model(small, how)
+            kc.compress_model(small, how)

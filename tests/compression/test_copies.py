@@ -258,9 +258,7 @@ def test_inputs_are_made_up_until_a_model_takes_them(make, tmp_path):
         compress(keras.Model(ids, power(2.0)(vectors)))
     model = keras.Model(ids, layers.Dense(2)(vectors))
     for number, each in enumerate((model, compress(model))):
-        made = kc.export.export_litert(
-            each, tmp_path / f"{number}.tflite", verbose=0
-        )
+        made = kc.export_litert(each, tmp_path / f"{number}.tflite", verbose=0)
         assert made.max_error < 1e-5
 
 

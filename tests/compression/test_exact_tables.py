@@ -6,7 +6,7 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH = 1200, 16
@@ -47,9 +47,7 @@ def make_model(table, *layers):
 
 
 def compress(table, *layers, **kwargs):
-    return kc.compression.compress_model(
-        make_model(table, *layers), verbose=0, **kwargs
-    )
+    return kc.compress_model(make_model(table, *layers), verbose=0, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_nothing_is_lost(table, kind, most_bytes, tmp_path):
     small = keras.saving.load_model(tmp_path / "small.keras")
     np.testing.assert_array_equal(small.get_layer("words").embeddings, table)
     path = str(tmp_path / "small.tflite")
-    export = kc.export.export_litert(small, path, verbose=0)
+    export = kc.export_litert(small, path, verbose=0)
     assert export.file_bytes < most_bytes + 14_000
     ids = RNG.integers(ROWS, size=(3, 5)).astype("int32")
     outputs = kc.export.LiteRTModel(path).predict(ids)
@@ -105,7 +103,7 @@ def test_pooled_and_tied_tables():
         ids = keras.Input((5,), dtype="int32")
         model = keras.Model(ids, tied(tied(ids), reverse=True))
         tied.set_weights([table])
-        small = kc.compression.compress_model(model, verbose=0)
+        small = kc.compress_model(model, verbose=0)
         got = small.get_layer("words").embeddings
         assert np.array_equal(got, table) == (name == "3 numbers")
 
@@ -116,6 +114,6 @@ def test_search_finds_what_loses_nothing():
     layer = small.get_layer("words")
     np.testing.assert_array_equal(layer.embeddings, TABLES["16 numbers"])
     # Methods that are given are all.
-    budget = kc.Budget(30_000, methods=[Rounded(4)])
+    budget = kc.Budget(30_000, methods=[Quantized(4)])
     small = compress(TABLES["16 numbers"], how=budget)
     assert isinstance(small.get_layer("words"), kc.QuantizedEmbedding)

@@ -302,11 +302,11 @@ print([layer.name for layer in new.layers], "changed", change, *said)
 """
 COMPRESSED = """
 old = new.get_layer("words").get_weights()[0]
-small = kc.compression.compress_model(new, verbose=0)
+small = kc.compress_model(new, verbose=0)
 layer = small.get_layer("words")
 if sys.argv[1] != "quantized":
     np.testing.assert_array_equal(layer.embeddings, old)
-kc.export.export_litert(small, "small.tflite", verbose=0)
+kc.export_litert(small, "small.tflite", verbose=0)
 ids, _ = keras_2.data()
 outputs = kc.export.LiteRTModel("small.tflite").predict(ids)
 np.testing.assert_allclose(outputs, new(ids), atol=EPSILON)

@@ -6,7 +6,7 @@ import pytest
 from errors import refused
 
 from keras_compembed.compression import MagnitudePruning
-from keras_compembed.compression import PolynomialSparsity
+from keras_compembed.compression.magnitude_pruning import PolynomialSparsity
 
 IDS, WIDTH = 30, 4
 
@@ -94,14 +94,18 @@ def reference(schedule, batches):
     return tables[1:]
 
 
-SCHEDULE = PolynomialSparsity(
-    0.9, end_step=11, begin_step=2, frequency=4, initial_sparsity=0.3
-)
+SCHEDULE = {
+    "final_sparsity": 0.9,
+    "end_step": 11,
+    "begin_step": 2,
+    "frequency": 4,
+    "initial_sparsity": 0.3,
+}
 
 
 @pytest.fixture(scope="module")
 def expected():
-    return reference(SCHEDULE, 14)
+    return reference(PolynomialSparsity(**SCHEDULE), 14)
 
 
 def test_schedule():
@@ -117,7 +121,7 @@ def test_schedule():
 
 def test_every_step_is_that_of_the_reference(expected):
     model, record = make_model(), Record()
-    fit(model, 14, MagnitudePruning(SCHEDULE), record)
+    fit(model, 14, MagnitudePruning(**SCHEDULE), record)
     for table, same in zip(record.tables, expected, strict=True):
         np.testing.assert_array_equal(table == 0, same == 0)
         np.testing.assert_allclose(table, same, rtol=1e-5, atol=1e-7)
@@ -137,7 +141,7 @@ def test_several_steps_at_once_and_two_devices(expected, strategy):
     with strategy.scope():
         two = make_model()
     for model in two, make_model(steps_per_execution=5):
-        fit(model, 14, MagnitudePruning(SCHEDULE))
+        fit(model, 14, MagnitudePruning(**SCHEDULE))
         check(model, expected)
 
 
@@ -155,9 +159,9 @@ def test_training_goes_on_after_a_reload(expected, tmp_path):
     path = str(tmp_path / "model.keras")
     save = keras.callbacks.ModelCheckpoint(path)
     model = make_model(run_eagerly=True)
-    fit(model, 8, MagnitudePruning(SCHEDULE), save)
+    fit(model, 8, MagnitudePruning(**SCHEDULE), save)
     again = keras.saving.load_model(path)
-    fit(again, 6, MagnitudePruning(SCHEDULE), start=8)
+    fit(again, 6, MagnitudePruning(**SCHEDULE), start=8)
     check(again, expected)
 
 
@@ -167,7 +171,7 @@ def test_training_goes_on_after_a_crash(expected, tmp_path):
     def callbacks():
         # In either order.
         backup = keras.callbacks.BackupAndRestore(tmp_path, save_freq=8)
-        return MagnitudePruning(SCHEDULE), backup
+        return MagnitudePruning(**SCHEDULE), backup
 
     with pytest.raises(KeyboardInterrupt):
         fit(make_model(), 14, *callbacks(), Stop())
@@ -179,8 +183,8 @@ def test_training_goes_on_after_a_crash(expected, tmp_path):
 def test_second_training_after_an_interrupt(expected):
     model = make_model(run_eagerly=True)
     with pytest.raises(KeyboardInterrupt):
-        fit(model, 14, MagnitudePruning(SCHEDULE), Stop())
-    fit(model, 6, MagnitudePruning(SCHEDULE), start=8)
+        fit(model, 14, MagnitudePruning(**SCHEDULE), Stop())
+    fit(model, 6, MagnitudePruning(**SCHEDULE), start=8)
     check(model, expected)
     assert model.get_layer("words").embeddings.constraint is None
 
@@ -191,8 +195,8 @@ def test_second_training_after_an_interrupt(expected):
 def test_steps_that_add_up_gradients_do_not_count():
     sgd = keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
     model, record = make_model(sgd), Record()
-    schedule = PolynomialSparsity(0.8, end_step=4, frequency=2)
-    fit(model, 10, MagnitudePruning(schedule), record)
+    pruning = MagnitudePruning(0.8, end_step=4, frequency=2)
+    fit(model, 10, pruning, record)
     zeros = [np.mean(table == 0).round(2) for table in record.tables]
     assert zeros == [0, 0, 0, 0.7, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8]
 
@@ -203,8 +207,8 @@ def test_scaled_losses_and_constraints():
     model = make_model(scaled)
     table = model.get_layer("words").embeddings
     table.constraint = own = keras.constraints.MaxNorm(0.05, axis=1)
-    schedule = PolynomialSparsity(0.5, end_step=5, frequency=5)
-    fit(model, 6, MagnitudePruning(schedule, variables=["words"]))
+    pruning = MagnitudePruning(0.5, 5, frequency=5, variables=["words"])
+    fit(model, 6, pruning)
     assert np.mean(table.numpy() == 0) == 0.5
     assert np.linalg.norm(table.numpy(), axis=1).max() < 0.0501
     assert table.constraint is own
@@ -212,8 +216,8 @@ def test_scaled_losses_and_constraints():
 
 def test_other_variables_by_path():
     model = make_model(run_eagerly=True)
-    schedule = PolynomialSparsity(0.5, end_step=2, frequency=1)
-    fit(model, 3, MagnitudePruning(schedule, ["scores/kernel"]))
+    options = {"frequency": 1, "variables": ["scores/kernel"]}
+    fit(model, 3, MagnitudePruning(0.5, end_step=2, **options))
     assert (model.get_layer("scores").kernel.numpy() == 0).sum() == 6
     assert (table_of(model) != 0).all()
 
@@ -224,11 +228,11 @@ def test_other_variables_by_path():
 def test_schedule_in_the_past_is_refused():
     model = make_model()
     fit(model, 5)
-    with refused("schedule", "5, with") as caught:
-        fit(model, 5, MagnitudePruning(SCHEDULE))
+    with refused("begin_step", "5, with") as caught:
+        fit(model, 5, MagnitudePruning(**SCHEDULE))
     assert "add 5" in str(caught.value)
     # The graph that was there before knows nothing of it.
-    fit(model, 1, MagnitudePruning(PolynomialSparsity(0.5, 6, begin_step=5)))
+    fit(model, 1, MagnitudePruning(0.5, 6, begin_step=5))
     assert np.mean(table_of(model) == 0) == 0.5
 
 
@@ -236,17 +240,17 @@ def test_other_names_and_models_are_refused():
     model = make_model()
     for name in ("word", "words/kernel"):
         with refused("variables", f"'{name}', which none has"):
-            fit(model, 1, MagnitudePruning(SCHEDULE, [name]))
+            fit(model, 1, MagnitudePruning(**SCHEDULE, variables=[name]))
     model.get_layer("words").trainable = False
     with refused("variables", "none. Name"):
-        fit(model, 1, MagnitudePruning(SCHEDULE))
+        fit(model, 1, MagnitudePruning(**SCHEDULE))
     with refused("variables", "trainable=False"):
-        fit(model, 1, MagnitudePruning(SCHEDULE, ["words"]))
+        fit(model, 1, MagnitudePruning(**SCHEDULE, variables=["words"]))
     # Averages of weights are not zero.
     model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
     model.get_layer("words").trainable = True
     with refused("use_ema", "use_ema=True"):
-        fit(model, 1, MagnitudePruning(SCHEDULE))
+        fit(model, 1, MagnitudePruning(**SCHEDULE))
 
 
 def test_bad_arguments():
@@ -255,12 +259,10 @@ def test_bad_arguments():
     bad |= {"begin_step": -1, "frequency": 0, "power": 0}
     for name, value in bad.items():
         with refused(name, value):
-            PolynomialSparsity(**{**arguments, name: value})
+            MagnitudePruning(**{**arguments, name: value})
     # The largest that may be.
-    PolynomialSparsity(0.9, 4, begin_step=3, initial_sparsity=0.9)
-    with refused("schedule", 0.9, TypeError):
-        MagnitudePruning(0.9)
+    MagnitudePruning(0.9, 4, begin_step=3, initial_sparsity=0.9)
     with refused("variables", "words", TypeError):
-        MagnitudePruning(SCHEDULE, "words")
+        MagnitudePruning(**SCHEDULE, variables="words")
     with refused("variables", "[]"):
-        MagnitudePruning(SCHEDULE, [])
+        MagnitudePruning(**SCHEDULE, variables=[])

@@ -234,7 +234,7 @@ def export(model, inputs, path, length=False):
             lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype),
             inputs,
         )
-    return kc.export.export_litert(
+    return kc.export_litert(
         model, path, input_signature=signature, sample_inputs=inputs, verbose=0
     )
 

@@ -130,7 +130,7 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     pytest.importorskip("tensorflow_text")
     pytest.importorskip("mediapipe")
     labels = [f"a long name of class {number}" for number in range(3)]
-    methods = [kc.methods.Rounded(2), kc.methods.Rounded(8)]
+    methods = [kc.methods.Quantized(2), kc.methods.Quantized(8)]
     target = kc.export.Target("mediapipe")
     budget = kc.Budget(28_000, target=target, methods=methods, labels=labels)
     export = export_within(budget, trained, labels, tmp_path)
@@ -147,7 +147,7 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     pooling = layers.GlobalAveragePooling1D()
     model = keras.Sequential([text, layer, embedding(), pooling, head])
     target = kc.export.Target("mediapipe")
-    methods = [kc.methods.Rounded(2)]
+    methods = [kc.methods.Quantized(2)]
     budget = kc.Budget(60_000, target=target, methods=methods)
     labels = [str(number) for number in range(300)]
     export = export_within(budget, model, labels, tmp_path)
@@ -161,7 +161,7 @@ def test_rows_count_by_how_often_words_occur(trained):
     weight = np.sqrt(1 + np.bincount(ids, minlength=700))
 
     def error(**options):
-        budget = kc.Budget(methods=[kc.methods.Rounded(2)], **options)
+        budget = kc.Budget(methods=[kc.methods.Quantized(2)], **options)
         found = kc.compression.find_frontier(
             trained, budget, ["words"], verbose=0
         )

@@ -24,9 +24,7 @@ def compressed(steps_per_execution=1, recode_every=4):
     )
     model.layers[0].embeddings.assign(table())
     codes = kc.methods.Codes(3, 4, recode_every=recode_every)
-    small = kc.compression.compress_model(
-        model, {"words": codes}, seed=0, verbose=0
-    )
+    small = kc.compress_model(model, {"words": codes}, seed=0, verbose=0)
     small.compile(
         keras.optimizers.SGD(3.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -92,7 +92,7 @@ def test_language_model(kwargs, tmp_path, capsys):
         assert changed == weight.trainable, weight.path
     if half:
         path = tmp_path / "small.tflite"
-        kc.export.export_litert(small, path, verbose=0)
+        kc.export_litert(small, path, verbose=0)
 
 
 def with_lora(layer):

@@ -11,7 +11,7 @@ from keras_compembed.compression.size_search import TablePoints
 from keras_compembed.compression.size_search import allocate
 from keras_compembed.compression.size_search import lower_hull
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.methods.settings import Spectrum
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.methods.settings import settings_of
@@ -83,7 +83,7 @@ def test_losses_foretold_are_near_to_those_of_fits():
 
 
 def test_files_correct_what_is_foretold():
-    methods = [Codes(1, 8), Rounded(2), Rounded(4), Rounded(8)]
+    methods = [Codes(1, 8), Quantized(2), Quantized(4), Quantized(8)]
     more = {"codes 1x8": 5000, "int2": 900, "int4": 1000, "int8": 1000}
     shape = TABLE.shape
 

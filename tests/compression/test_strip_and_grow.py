@@ -8,9 +8,9 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed.anchors.sparse_coding import sparse_code
+from keras_compembed.anchors.sparse_rows import SparseRows
 from keras_compembed.learners.task_codes import FollowingCodes
-from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms.sparse_coding import sparse_code
 
 ROWS, NEW, WIDTH = 120, 7, 8
 RNG = np.random.default_rng(0)
@@ -23,11 +23,11 @@ MORE[0, 0] = ROWS + NEW - 1
 TARGETS = RNG.normal(size=(8, 3)).astype("float32")
 
 
-def codes(cls=kc.CodeEmbedding, follow=False, **kwargs):
+def codes(follow=False, **kwargs):
     def make():
         rng = np.random.default_rng(1)
         given = rng.integers(8, size=(ROWS, 4))
-        layer = cls(
+        layer = kc.CodeEmbedding(
             ROWS,
             WIDTH,
             4,
@@ -42,10 +42,11 @@ def codes(cls=kc.CodeEmbedding, follow=False, **kwargs):
     return make
 
 
-def anchors(cls=kc.ANTEmbedding, places=None, **kwargs):
+def anchors(places=None, **kwargs):
     def make():
         arguments = {"iterations": 1, "verbose": 0, "name": "words"}
-        layer = cls.from_table(TABLE, 12, 3, seed=0, **arguments, **kwargs)
+        arguments |= kwargs
+        layer = kc.ANTEmbedding.from_table(TABLE, 12, 3, seed=0, **arguments)
         if places is not None:
             layer = kc.strip(layer, trainable=places == "trained")
         return layer
@@ -53,8 +54,8 @@ def anchors(cls=kc.ANTEmbedding, places=None, **kwargs):
     return make
 
 
-def rounded(cls=kc.QuantizedEmbedding, **kwargs):
-    return lambda: cls.from_table(
+def rounded(**kwargs):
+    return lambda: kc.QuantizedEmbedding.from_table(
         TABLE, seed=0, verbose=0, name="words", **kwargs
     )
 
@@ -92,7 +93,9 @@ TRAINED = {
     "codes-softmax": (learned("softmax"), "adam"),
     "codes-follow": (codes(follow=True), "sgd"),
     "anchors-lazy": (
-        of_class(kc.ANTEmbedReduce, num_anchors=9, transform="lazy"),
+        of_class(
+            kc.ANTEmbedding, num_anchors=9, transform="lazy", combiner="mean"
+        ),
         lambda: kc.optimizers.SparseRowOptimizer("adam"),
     ),
     "rounded-learned": (rounded(bits=4, rank=3, learn_rows=True), "adam"),
@@ -143,7 +146,7 @@ GROWING = {
     "codes-linear": codes(composition="linear"),
     "codes-follow": codes(follow=True),
     "anchors-fixed": anchors(places="fixed"),
-    "anchors-lazy": anchors(kc.ANTEmbedReduce, transform="lazy"),
+    "anchors-lazy": anchors(transform="lazy", combiner="mean"),
     "anchors-sparse": anchors(transform=SparseRows(4)),
     "int2-blocks": rounded(bits=2, block_size=4),
     "int4-rank-learned": rounded(bits=4, rank=3, learn_rows=True),
@@ -222,14 +225,10 @@ def test_rounded_rows_are_the_nearest():
 @pytest.mark.parametrize("cls", [codes, rounded])
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits_grow(cls, tied):
-    kind = {
-        codes: kc.ReversibleCodeEmbedding,
-        rounded: kc.ReversibleQuantizedEmbedding,
-    }[cls]
-    options = {"tie_weights": tied}
+    options = {"reverse": kc.Reverse(tied)}
     if cls is rounded and not tied:
         options = {"reverse_table": -TABLE}
-    layer = cls(kind, **options)()
+    layer = cls(**options)()
     ids = keras.Input((5,), dtype="int32")
     model = keras.Model(ids, layer(layer(ids), reverse=True))
     vectors = VECTORS if tied else (VECTORS, -VECTORS)
@@ -294,9 +293,9 @@ RELATED = kc.anchors.Relations(np.array([[0, 1]]), ROWS)
 MIXED = of_class(
     kc.ANTEmbedding,
     num_anchors=12,
-    transform=kc.transforms.Transform(mixture="sparsemax"),
+    transform=kc.anchors.Transform(mixture="sparsemax"),
 )
-UNTIED = codes(kc.ReversibleCodeEmbedding, tie_weights=False)
+UNTIED = codes(reverse=kc.Reverse(tie_weights=False))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +310,7 @@ UNTIED = codes(kc.ReversibleCodeEmbedding, tie_weights=False)
                 kc.ANTEmbedding,
                 num_anchors=12,
                 relations=RELATED,
-                l1=kc.transforms.L1(negative_weight=0.1),
+                l1=kc.anchors.L1(negative_weight=0.1),
             ),
             VECTORS,
             "no relations",

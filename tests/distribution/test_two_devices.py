@@ -109,7 +109,7 @@ def test_files_of_a_scope(strategy, tmp_path):
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         file = tmp_path / "model.tflite"
-        kc.export.export_litert(model, file, verbose=0)
+        kc.export_litert(model, file, verbose=0)
     np.testing.assert_allclose(
         kc.export.LiteRTModel(file).predict(ids), expected, atol=1e-6
     )
@@ -154,18 +154,16 @@ ANCHORS = {
     "dense": {"transform": "dense"},
     "related": {
         "transform": "lazy",
-        "anchors": kc.stores.WeightSpec(
+        "anchors": kc.WeightSpec(
             kc.anchors.Frequency(np.arange(IDS)),
-            kc.anchors.Orthogonality(1e-3),
+            keras.regularizers.OrthogonalRegularizer(1e-3),
         ),
         "relations": kc.anchors.Relations([[0, 39], [5, 38], [1, 2]], IDS),
     },
     "mixture": {
-        "transform": kc.transforms.Transform(
-            "lazy", kc.transforms.Mixture(2, "softmax")
-        ),
+        "transform": kc.anchors.Transform("lazy", "softmax", num_sets=2),
     },
-    "sparse": {"transform": kc.transforms.SparseRows(3)},
+    "sparse": {"transform": kc.anchors.Transform("sparse", max_nonzeros=3)},
 }
 
 
@@ -184,7 +182,7 @@ def test_anchors(strategy, name):
     def train(run_eagerly):
         keras.utils.set_random_seed(0)
         weight = 0.1 if name == "related" else 0.0
-        l1 = kc.transforms.L1(2e-3, target_nonzeros=70, negative_weight=weight)
+        l1 = kc.anchors.L1(2e-3, target_nonzeros=70, negative_weight=weight)
         layer = kc.ANTEmbedding(IDS, 6, 8, l1=l1, **ANCHORS[name])
         layer.build()
         layer.anchors.assign(np.random.default_rng(3).normal(size=(8, 6)))
@@ -213,7 +211,7 @@ def test_anchors(strategy, name):
 def test_tied_anchors(strategy, storage):
     def train(run_eagerly):
         keras.utils.set_random_seed(0)
-        transform = kc.transforms.Transform(storage, softmax_rows=10)
+        transform = kc.anchors.Transform(storage, softmax_rows=10)
         layer = kc.ANTEmbedding(IDS, 6, 8, transform=transform)
         inputs = keras.Input((7,), dtype="int32")
         model = keras.Model(inputs, layer(layer(inputs), reverse=True))

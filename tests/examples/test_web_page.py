@@ -12,13 +12,12 @@ import pytest
 from text_pages import make_model
 from text_pages import write_package
 
-import keras_compembed as kc
 from examples import web_page
 
 pytest.importorskip("tensorflow_text")
 pytest.importorskip("mediapipe")
 FILES = {"page.css", "page.js", "index.html", "model.tflite", "tasks-text"}
-ABOUT = kc.export.FileMetadata(
+ABOUT = dict(
     name="Cats & dogs",
     description="<i>Which</i> it is.",
     author="A. Author",

@@ -16,8 +16,8 @@ from export_models import towers
 from export_models import write
 
 import keras_compembed as kc
-from keras_compembed.transforms import Mixture
-from keras_compembed.transforms.sparse_rows import FixedRows
+from keras_compembed.anchors.sparse_rows import FixedRows
+from keras_compembed.anchors.transform import Mixture
 
 EVERY_ID = np.random.default_rng(0).permutation(ROWS).astype("int32")[None]
 # Rows of an anchor embedding: none at both ends, and next to each other.

@@ -74,8 +74,8 @@ def test_every_code_gives_what_keras_gives(length, options, path):
         ("concat", [(5, 2), (5, 4), (5, 16), (5, 20)]),
         ("linear", [(5, 4), (5, 20)]),
         ("lstm", [(5, 2), (3, 16)]),
-        (kc.compositions.LinearComposition(code_dim=2), [(5, 2), (5, 16)]),
-        (kc.compositions.LSTMComposition(code_dim=3), [(5, 20)]),
+        (("linear", 2), [(5, 2), (5, 16)]),
+        (("lstm", 3), [(5, 20)]),
     ],
     ids=["concat", "linear", "lstm", "narrow linear", "narrow lstm"],
 )
@@ -94,7 +94,7 @@ def test_compositions(composition, shapes, path):
         ("concat", 16 * 96),
         # Folded into a plain sum, or not, whichever is smaller.
         ("linear", 12 * 16 * 96),
-        (kc.compositions.LinearComposition(code_dim=8), 12 * 16 * 8 + 8 * 96),
+        (("linear", 8), 12 * 16 * 8 + 8 * 96),
     ],
     ids=["sum", "concat", "linear", "narrow"],
 )

@@ -22,7 +22,7 @@ from export_models import towers
 from export_models import write
 
 import keras_compembed as kc
-from keras_compembed.export import export_litert
+from keras_compembed import export_litert
 
 L = keras.layers
 

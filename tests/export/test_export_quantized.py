@@ -1,4 +1,4 @@
-"""Rounded tables in LiteRT files, and layers without a form of their own."""
+"""Quantized tables in LiteRT files, and layers without a form of their own."""
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from export_models import write
 import keras_compembed as kc
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.rounding.rounded_table import pack_integers
+from keras_compembed.stores.store import Store
 
 # What float32 sums are off by, of the largest number.
 EXACT = 1e-6
@@ -130,7 +131,7 @@ def test_blocks_and_projections(settings, quantize, path):
 )
 def test_bytes_are_those_of_the_method(rank, quantize, path):
     block_size = 3 if rank is None else None
-    method = kc.methods.Rounded(4, block_size, rank)
+    method = kc.methods.Quantized(4, block_size, rank)
     layer = kc.QuantizedEmbedding(ROWS, 64, 4, block_size, rank, name="words")
     made = export(towers([layer]), path, quantize=quantize)
     constants = kc.export.inspect_litert(path).constants
@@ -281,7 +282,7 @@ def test_best_ids(width, rows, path):
 
 
 @keras.saving.register_keras_serializable(package="test_export_quantized")
-class Hashed(kc.stores.Store):
+class Hashed(Store):
     """A store without a form of its own."""
 
     def make_variables(self, add):

@@ -14,11 +14,11 @@ from export_models import write
 from model_zoo import WithArgument
 
 import keras_compembed as kc
+from keras_compembed import export_litert
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import ClassTree
 from keras_compembed.classes import FrequentClasses
 from keras_compembed.compositions.registry import ScaledComposition
-from keras_compembed.export import export_litert
 
 V, D = 203, 12
 CODES = [
@@ -75,11 +75,11 @@ class ReadsTable(WithArgument, keras.layers.Layer):
 
 def language_model(kind="tied", rows=V, width=D, shape=(4, 16)):
     if kind == "untied":
-        layer = kc.ReversibleCodeEmbedding(
+        layer = kc.CodeEmbedding(
             rows,
             width,
             *shape,
-            tie_weights=False,
+            reverse=kc.Reverse(tie_weights=False),
             codebooks=keras.initializers.RandomNormal(seed=3),
         )
     else:
@@ -214,15 +214,16 @@ def test_codes_that_are_looked_up_and_scored_are_there_once(path):
     [
         {},
         {"tie_weights": False},
-        {"reverse_dtype": "float16"},
-        {"dtype": "mixed_bfloat16"},
+        {"dtype": "float16"},
+        {"policy": "mixed_bfloat16"},
     ],
 )
 def test_reversible(settings, path):
     """Half precision is for training."""
-    table = kc.ReversibleCodeEmbedding(
-        V, D, 4, 16, logit_soft_cap=2.0, **settings
-    )
+    options = dict(settings)
+    policy = options.pop("policy", None)
+    reverse = kc.Reverse(logit_soft_cap=2.0, **options)
+    table = kc.CodeEmbedding(V, D, 4, 16, reverse=reverse, dtype=policy)
     ids = keras.Input((3,), dtype="int32")
     model = keras.Model(ids, table(table(ids), reverse=True))
     if "tie_weights" in settings or not settings:

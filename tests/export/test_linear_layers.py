@@ -25,13 +25,14 @@ def anchors(name="table", **kwargs):
     return anchor_embedding(20, 24, name=name, **kwargs)
 
 
-def reduced(cls=kc.CodeEmbedReduce, name="table", **kwargs):
-    if issubclass(cls, kc.CodeEmbedReduce):
+def reduced(cls=kc.CodeEmbedding, name="table", **kwargs):
+    if issubclass(cls, kc.CodeEmbedding):
         shape = {"num_codebooks": 5, "codebook_size": 16}
     else:
         shape = {"num_anchors": 20}
     keras.utils.set_random_seed(4)
-    layer = cls(ROWS, 24, name=name, **shape, **kwargs)
+    kwargs = {"combiner": "mean", **shape, **kwargs}
+    layer = cls(ROWS, 24, name=name, **kwargs)
     layer.build()
     weight = layer.codebooks if "num_codebooks" in shape else layer.anchors
     rng = np.random.default_rng(1)
@@ -78,7 +79,7 @@ TABLES = {
             combiner=kc.Combiner("sqrtn", float("nan")),
         ),
         lambda name: reduced(name=name, combiner="sum", mask_zero=True),
-        lambda name: reduced(kc.ANTEmbedReduce, name, mask_zero=True),
+        lambda name: reduced(kc.ANTEmbedding, name, mask_zero=True),
     ],
 }
 
@@ -327,7 +328,7 @@ def test_weights_and_masks_of_others(combiner, path):
     assert set(made.held_layers) == {"table", "other"}
 
 
-class Doubled(kc.CodeEmbedReduce):
+class Doubled(kc.CodeEmbedding):
     def call(self, inputs, scale=2.0, **kwargs):
         return scale * super().call(inputs, **kwargs)
 

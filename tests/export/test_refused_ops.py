@@ -15,7 +15,7 @@ from export_models import random_ids
 from export_models import write
 
 import keras_compembed as kc
-from keras_compembed.export import export_litert
+from keras_compembed import export_litert
 from keras_compembed.export import inspect_litert
 
 VOCABULARY = list(range(10))

@@ -15,7 +15,7 @@ from export_models import write
 from model_zoo import WithArgument
 
 import keras_compembed as kc
-from keras_compembed.export import export_litert
+from keras_compembed import export_litert
 
 L = keras.layers
 LAYERS = {
@@ -24,9 +24,7 @@ LAYERS = {
     "stream": lambda: code_embedding(5, 40, 64),
     "concat": lambda: code_embedding(5, 16, 64, composition="concat"),
     "linear": lambda: code_embedding(5, 20, 64, composition="linear"),
-    "narrow": lambda: code_embedding(
-        7, 16, 64, composition=kc.compositions.LinearComposition(4)
-    ),
+    "narrow": lambda: code_embedding(7, 16, 64, composition=("linear", 4)),
     "lstm": lambda: code_embedding(3, 4, 24, composition="lstm"),
     "anchors": lambda: anchor_embedding(40, 64),
     "mixture": lambda: anchor_embedding(40, 64, mixture="softmax"),

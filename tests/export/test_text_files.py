@@ -62,7 +62,7 @@ def model():
 def files(model, tmp_path_factory):
     """A file for each runtime, with the `LiteRTExport` of it."""
     folder = tmp_path_factory.mktemp("files")
-    metadata = kc.export.FileMetadata(
+    metadata = dict(
         name="Moods",
         description="Tells moods\nof texts.",
         version="1.2",
@@ -454,7 +454,7 @@ def test_models_that_are_refused(kind, path):
 @pytest.mark.parametrize("value", ["", " ", 3, "\ud800"])
 def test_metadata_that_says_nothing(field, value):
     with refused(field):
-        kc.export.FileMetadata(**{field: value})
+        kc.export.Target(metadata={field: value})
 
 
 def test_a_wrong_tokenizer_is_caught(path, meanwhile, monkeypatch):

@@ -7,16 +7,16 @@ from layer_checks import check_config
 
 import keras_compembed as kc
 from keras_compembed import ANTEmbedding
+from keras_compembed.anchors import L1
 from keras_compembed.anchors import Frequency
-from keras_compembed.anchors import Given
 from keras_compembed.anchors import Relations
-from keras_compembed.transforms import L1
-from keras_compembed.transforms import Mixture
-from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms import Transform
-from keras_compembed.transforms.sparse_rows import FixedRows
-from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.transform import ACTIVATIONS
+from keras_compembed.anchors import Transform
+from keras_compembed.anchors.anchor_initializer import Given
+from keras_compembed.anchors.sparse_rows import FixedRows
+from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.anchors.transform import ACTIVATIONS
+from keras_compembed.anchors.transform import Mixture
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
@@ -226,6 +226,7 @@ def test_from_table_refuses(name, value, table):
         ANTEmbedding.from_table(table, 6, verbose=0, **arguments)
 
 
+SPARSE = {"storage": "sparse", "max_nonzeros": 7}
 PAIRS = Relations([[0, 1]], 30)
 
 
@@ -237,7 +238,8 @@ PAIRS = Relations([[0, 1]], 30)
         ("l1", {"l1": np.nan}),
         ("mask_zero", {"mask_zero": "yes"}),
         ("storage", {"transform": "csr"}),
-        ("max_nonzeros", {"transform": SparseRows(7)}),
+        ("max_nonzeros", {"transform": SPARSE}),
+        ("max_nonzeros", {"transform": SPARSE | {"storage": "lazy"}}),
         (
             "target_nonzeros",
             {
@@ -257,6 +259,9 @@ PAIRS = Relations([[0, 1]], 30)
 def test_bad_arguments(name, kwargs):
     kwargs = {"input_dim": 30, "output_dim": 5, "num_anchors": 6} | kwargs
     with refused(name):
+        transform = kwargs.get("transform")
+        if isinstance(transform, dict):
+            kwargs["transform"] = Transform(**transform)
         ANTEmbedding(**kwargs)
 
 

@@ -7,15 +7,13 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed import ANTEmbedding
+from keras_compembed.anchors import L1
 from keras_compembed.anchors import Frequency
-from keras_compembed.anchors import Given
-from keras_compembed.anchors import Orthogonality
 from keras_compembed.anchors import Relations
+from keras_compembed.anchors import Transform
+from keras_compembed.anchors.anchor_initializer import Given
+from keras_compembed.anchors.sparse_rows import SparseRows
 from keras_compembed.optimizers import SparseRowOptimizer
-from keras_compembed.stores import WeightSpec
-from keras_compembed.transforms import L1
-from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms import Transform
 
 ROWS = 60
 STORAGES = ("dense", "lazy", "sparse")
@@ -413,21 +411,6 @@ def test_negative_pairs_under_xla():
         model, _ = make_model("lazy", jit_compile=jit_compile, l1=l1)
         histories.append(fit(model, epochs=1))
     np.testing.assert_allclose(*histories, rtol=1e-5)
-
-
-class OrthogonalityAndL2(Orthogonality):
-    def __call__(self, anchors):
-        return super().__call__(anchors) + keras.regularizers.L2(0.01)(anchors)
-
-
-def test_orthogonality_with_another_regularizer():
-    spec = WeightSpec(regularizer=OrthogonalityAndL2(0.1))
-    _, layer = make_model("dense", anchors=spec)
-    anchors = layer.anchors.numpy()
-    products = np.abs(anchors @ anchors.T)
-    expected = 0.1 * (products.sum() - np.trace(products))
-    expected += 0.01 * np.square(anchors).sum()
-    np.testing.assert_allclose(sum(layer.losses), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("storage", ["dense", "sparse"])

@@ -182,7 +182,7 @@ def test_from_table_refuses_before_it_learns(arguments, name):
 
 
 def test_regularizer_and_constraint():
-    spec = kc.stores.WeightSpec(regularizer="l2", constraint="non_neg")
+    spec = kc.WeightSpec(regularizer="l2", constraint="non_neg")
     layer = kc.CodeEmbedding(10, 4, 2, 4, codebooks=spec)
     learned = kc.CodeEmbedding.from_table(
         np.eye(10), 2, 4, codebooks=spec, verbose=0
@@ -240,7 +240,7 @@ def every_kind(composition, rows=50, **kwargs):
 
 
 def linear_of_width(width):
-    return ScaledComposition(kc.compositions.LinearComposition(width))
+    return ScaledComposition(("linear", width))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def linear_of_width(width):
     [
         ("sum", 50),
         ("concat", 50),
-        (kc.compositions.LSTMComposition(3), 50),
+        (("lstm", 3), 50),
         (ScaledComposition("lstm"), 50),
         (MaxComposition(), 50),
         # Composed in two parts, of 256 rows and of 5; or just in one.

@@ -22,7 +22,7 @@ from keras_compembed.learners.task_codes import FollowingCodes
 
 # Within a period of what is done every so many steps.
 FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE
-TARGET = kc.transforms.L1(1e-3, target_nonzeros=60)
+TARGET = kc.anchors.L1(1e-3, target_nonzeros=60)
 
 
 def sgd(**kwargs):

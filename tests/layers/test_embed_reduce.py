@@ -50,7 +50,7 @@ def anchors(**kwargs):
     return pooled(kc.ANTEmbedding, num_anchors=10, **kwargs)
 
 
-OF_TWO_SETS = kc.transforms.Transform(mixture=kc.transforms.Mixture(2))
+OF_TWO_SETS = kc.anchors.Transform(num_sets=2)
 
 
 def rounded(**kwargs):
@@ -61,7 +61,7 @@ def rounded(**kwargs):
 CODES = {
     "sum": {},
     "concat": {"composition": "concat"},
-    "linear": {"composition": kc.compositions.LinearComposition(3)},
+    "linear": {"composition": ("linear", 3)},
     "lstm": {"composition": "lstm"},
     "scaled": {"composition": ScaledComposition("linear")},
     "scaled concat": {"composition": ScaledComposition("concat")},
@@ -389,12 +389,15 @@ def trained(layer, ids):
             },
         ),
         (anchors, {"transform": OF_TWO_SETS}),
-        (anchors, {"transform": kc.transforms.SparseRows(4)}),
+        (
+            anchors,
+            {"transform": "sparse"},
+        ),
         (
             anchors,
             {
                 "transform": "lazy",
-                "l1": kc.transforms.L1(1e-2, negative_weight=0.1),
+                "l1": kc.anchors.L1(1e-2, negative_weight=0.1),
             },
         ),
         (rounded, {"learn_rows": True}),

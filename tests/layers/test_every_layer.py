@@ -386,7 +386,7 @@ def test_checks_of_look_ups_hold_for_keras(tmp_path):
 )
 def test_export(case, trained, tmp_path):
     top_k = 3 if isinstance(case.task, Classes) else None
-    export = kc.export.export_litert(
+    export = kc.export_litert(
         trained(case).model, tmp_path / "model.tflite", top_k=top_k
     )
     assert export.max_error < 1e-4

@@ -240,7 +240,7 @@ def test_litert(kind, selector, tmp_path):
     model = make_model(items, make_head(items, selector and selector()))
     x, _ = examples()
     path = tmp_path / "model.tflite"
-    report = kc.export.export_litert(model, path, top_k=3, verbose=0)
+    report = kc.export_litert(model, path, top_k=3, verbose=0)
     assert not {op for op in report.ops if "CUSTOM" in op or op == "TANH"}
     expected = kc.top_k_model(model, 3)(x)
     got = kc.export.LiteRTModel(path)(x)

@@ -50,7 +50,7 @@ def train(classes):
 
 
 def pool(longest):
-    layer = kc.CodeEmbedReduce(50, WIDTH, 4, 8)
+    layer = kc.CodeEmbedding(50, WIDTH, 4, 8, combiner="mean")
     lengths = [longest] + [1] * 5000
     ids = np.ones(sum(lengths), "int32")
     ids = tf.RaggedTensor.from_row_lengths(ids, lengths)

@@ -107,7 +107,7 @@ def test_files(quantize, bits, length, tmp_path):
     layer = SparseEmbedding.from_table(make_table(200, 300), 0.95, bits)
     model = keras.Sequential([keras.Input((length,), dtype="int32"), layer])
     path = tmp_path / "model.tflite"
-    export = kc.export.export_litert(model, path, quantize=quantize, verbose=0)
+    export = kc.export_litert(model, path, quantize=quantize, verbose=0)
     peak = np.abs(rows_of(layer)).max()
     step = {None: 1e-6, "float16": 2**-11, "int8": 1 / 250}[quantize]
     run = kc.export.LiteRTModel(path)

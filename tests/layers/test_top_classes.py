@@ -278,8 +278,8 @@ def test_names_that_would_be_the_same():
 
 TABLES = {
     "codes": lambda: kc.CodeEmbedding(40, WIDTH, 4, 16),
-    "untied": lambda: kc.ReversibleCodeEmbedding(
-        40, WIDTH, 4, 16, tie_weights=False, logit_soft_cap=1.0
+    "untied": lambda: kc.CodeEmbedding(
+        40, WIDTH, 4, 16, reverse=kc.Reverse(False, logit_soft_cap=1.0)
     ),
     "anchors": lambda: kc.ANTEmbedding(40, WIDTH, 6),
 }
@@ -312,7 +312,7 @@ def test_best_ids_of_logits(name, tmp_path):
 
 
 def test_logits_among_other_outputs():
-    table = kc.ReversibleCodeEmbedding(40, WIDTH, 4, reverse_dtype="float16")
+    table = kc.CodeEmbedding(40, WIDTH, 4, reverse=kc.Reverse(dtype="float16"))
     vectors = keras.Input((WIDTH,))
     outputs = {"items": table(vectors, reverse=True), "same": vectors}
     answer = kc.top_k_model(keras.Model(vectors, outputs), 3)

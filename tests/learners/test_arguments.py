@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from errors import refused
 
-import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
-from keras_compembed.learners import RandomCodeLearner
-from keras_compembed.learners import TemperatureSchedule
 from keras_compembed.learners import Training
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
+from keras_compembed.learners.training import TemperatureSchedule
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 GRADIENTS = [KDCodeLearner, GumbelCodeLearner]
@@ -108,7 +107,7 @@ def test_bad_tables_and_weights(cls):
                 ("refine", "yes"),
                 ("verbose", -1),
                 ("composition", "product"),
-                ("composition", kc.compositions.LSTMComposition),
+                ("composition", KDCodeLearner),
                 ("training", Training),
             )
         ),

@@ -9,11 +9,11 @@ from small_learners import clustered_table
 from small_learners import make_learner
 
 import keras_compembed as kc
-from keras_compembed.compositions import LinearComposition
-from keras_compembed.compositions import LSTMComposition
+from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
-from keras_compembed.learners import TemperatureSchedule
+from keras_compembed.learners.training import TemperatureSchedule
 
 TABLE = clustered_table(mean=2)
 BOTH = pytest.mark.parametrize("cls", [KDCodeLearner, GumbelCodeLearner])
@@ -422,7 +422,7 @@ def test_scale_is_part_of_the_layer(composition, tmp_path):
     np.testing.assert_array_equal(again.layers[0].embeddings, layer.embeddings)
     if composition == "lstm":
         path = tmp_path / "model.tflite"
-        assert kc.export.export_litert(model, path, verbose=0).max_error < 1e-3
+        assert kc.export_litert(model, path, verbose=0).max_error < 1e-3
     # What a learner has made is learned anew, and put into no other.
     other = small_learner(composition=learner.composition, iterations=1)
     other.train(table)
@@ -496,7 +496,7 @@ def test_seed_repeats_a_run(kwargs):
         {
             "composition": LSTMComposition(code_dim=5, name="own"),
             "estimator": "soft",
-            "temperature": TemperatureSchedule(2.0, 0.1, 0.3),
+            "temperature": (2.0, 0.1, 0.3),
         },
         {"composition": MeanComposition(), "temperature": 0.5},
         {"composition": "concat", "logits": "free", "refine": None},

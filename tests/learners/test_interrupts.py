@@ -9,7 +9,7 @@ import threadpoolctl
 from small_learners import interrupted
 from small_learners import make_learner
 
-import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from keras_compembed import learners
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
@@ -48,8 +48,8 @@ def quantizer(cls, **kwargs):
 
 ADDITIVE = functools.partial(quantizer, learners.AdditiveQuantizer)
 FACTORS = functools.partial(quantizer, FactorQuantizer, rank=3)
-RANDOM = functools.partial(learners.RandomCodeLearner, 4, 6, seed=0)
-LSTM = kc.compositions.LSTMComposition(code_dim=3)
+RANDOM = functools.partial(RandomCodeLearner, 4, 6, seed=0)
+LSTM = ("lstm", 3)
 KD = functools.partial(gradient_learner, learners.KDCodeLearner)
 GUMBEL = functools.partial(gradient_learner, learners.GumbelCodeLearner)
 # Each with its table, and how many calls there are to one that is interrupted.
@@ -82,9 +82,7 @@ def check_kept(learner, table):
     rows = learner.decode(learner.codes)
     loss = np.square(rows - table).sum(axis=1).mean(dtype="float64")
     refined = learner.history.get("refined_loss", [])
-    if isinstance(
-        learner, learners.AdditiveQuantizer | learners.RandomCodeLearner
-    ):
+    if isinstance(learner, learners.AdditiveQuantizer | RandomCodeLearner):
         losses = learner.history["loss"]
         assert losses[-1] == pytest.approx(loss, rel=1e-4)
         assert losses[-1] <= min(losses) * (1 + 1e-5)

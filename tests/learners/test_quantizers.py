@@ -7,8 +7,8 @@ import joblib
 import numpy as np
 import pytest
 
+from benchmarks.baselines import RandomCodeLearner
 from keras_compembed.learners import AdditiveQuantizer
-from keras_compembed.learners import RandomCodeLearner
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
 

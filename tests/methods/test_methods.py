@@ -10,7 +10,7 @@ import keras_compembed as kc
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Pruned
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.methods import Vocabulary
 
 layers = keras.layers
@@ -30,9 +30,7 @@ METHODS = [
 
 
 def compress(model, method):
-    return kc.compression.compress_model(
-        model, {"words": method}, seed=0, verbose=0
-    )
+    return kc.compress_model(model, {"words": method}, seed=0, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
     for rows, ids, inner in (
         (100, 3000, None),
         (2000, 9000, None),
-        (2000, 9000, Rounded(4)),
+        (2000, 9000, Quantized(4)),
     ):
         method = Vocabulary(rows, 7, sharing, rows=inner)
         layer = method.start(seed=0).from_table(table[:ids])
@@ -112,8 +110,8 @@ def test_rounded_rows_in_every_place_of_a_table():
     ids = np.random.default_rng(0).integers(1, 60, size=(4, 5), dtype="int32")
     for options, model in places_of_tables():
         for method, most in (
-            (Rounded(8), 0.02),
-            (Rounded(8, rank=16, learn_rows=True), 0.03),
+            (Quantized(8), 0.02),
+            (Quantized(8, rank=16, learn_rows=True), 0.03),
         ):
             small = compress(model, method)
             layer = small.get_layer("words")
@@ -135,11 +133,11 @@ def test_rounded_rows_in_every_place_of_a_table():
         (Anchors(30, 20), "30 anchors, 20 a row, 28 at most"),
         (Anchors(30, 2, 2), "30 anchors, 2 a row"),
         (Anchors(30, 0.25), "30 anchors, 0.25 a row, 1 at most"),
-        (Rounded(), "int4"),
-        (Rounded(8), "int8"),
-        (Rounded(4, block_size=32), "int4 blocks of 32"),
-        (Rounded(2, rank=16), "int2 rank 16"),
-        (Rounded(2, 8, 16), "int2 rank 16 blocks of 8"),
+        (Quantized(), "int4"),
+        (Quantized(8), "int8"),
+        (Quantized(4, block_size=32), "int4 blocks of 32"),
+        (Quantized(2, rank=16), "int2 rank 16"),
+        (Quantized(2, 8, 16), "int2 rank 16 blocks of 8"),
     ],
 )
 def test_names(method, name):
@@ -153,11 +151,11 @@ def test_names(method, name):
         (Codes(4, 8, rank=12), (400, 12), None),
         (Anchors(30, 2), (29, 12), "fewer rows"),
         (Anchors(30, 2), (30, 12), None),
-        (Rounded(4, 9), (10, 8), "`block_size`=9"),
-        (Rounded(rank=9), (10, 8), "`rank`=9"),
-        (Rounded(4, 9), (10, 9), None),
-        (Rounded(rank=9), (10, 9), None),
-        (Rounded(4), (10, 1), None),
+        (Quantized(4, 9), (10, 8), "`block_size`=9"),
+        (Quantized(rank=9), (10, 8), "`rank`=9"),
+        (Quantized(4, 9), (10, 9), None),
+        (Quantized(rank=9), (10, 9), None),
+        (Quantized(4), (10, 1), None),
         (Vocabulary(40, 3), (43, 6), None),
         (Vocabulary(40, 3), (42, 6), "40 + 3 rows"),
         (Vocabulary(40, scores=np.ones(150)), (151, 6), "150 ids"),
@@ -180,9 +178,9 @@ def test_tables_that_are_too_small(method, shape, reason):
         (Anchors, (9, 4, 3), "max_nonzeros"),
         (Anchors, (9, 4, 10), "max_nonzeros"),
         (Anchors, (0, 1), "num_anchors"),
-        (Rounded, (1,), "bits"),
-        (Rounded, (4, None, 0.5), "rank"),
-        (Rounded, (4, 5, 4), "block_size"),
+        (Quantized, (1,), "bits"),
+        (Quantized, (4, None, 0.5), "rank"),
+        (Quantized, (4, 5, 4), "block_size"),
     ],
 )
 def test_bad_arguments(cls, arguments, name):
@@ -203,7 +201,7 @@ def test_bad_codes():
     with refused("learner"):
         Codes(4, 8, learner=lambda *shape: kc.learners).start()
     with refused("learn_rows"):
-        Rounded(learn_rows=None)
+        Quantized(learn_rows=None)
 
 
 def test_anchors_give_numbers_to_rows_that_count():

@@ -53,7 +53,7 @@ def saved(model, tmp_path_factory):
     """A preset that tests only read."""
     folder = tmp_path_factory.mktemp("presets")
     tflite = folder / "exported.tflite"
-    kc.export.export_litert(model, tflite, verbose=0)
+    kc.export_litert(model, tflite, verbose=0)
     files = {**FILES, "model.tflite": tflite}
     return kc.save_preset(model, folder / "sorter", CARD, FIGURES, files)
 
@@ -72,7 +72,7 @@ def test_vectors_of_words(tmp_path):
     table = np.random.default_rng(0).normal(size=(60, 8))
     words = kc.vectors.WordVectors([f"w{row}" for row in range(60)], table)
     small = kc.vectors.CompressedVectors.learn(
-        words, kc.methods.Rounded(4), verbose=0
+        words, kc.methods.Quantized(4), verbose=0
     )
     card = SHORT | {"summary": "{size:,} bytes."}
     figures = {"size": small.nbytes}
@@ -263,18 +263,18 @@ def test_names_stand_in_the_repository(monkeypatch, tmp_path):
     root = pathlib.Path(kc.__file__).parents[1]
     folder = root / "saved_models"
     for path in folder.iterdir():
-        assert kc.preset_folder(path.name) == path
+        assert kc.from_preset(path.name, "README.md").parent == path
     # A folder with the name of a preset is asked for by path.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docstring_classifier").mkdir()
-    assert kc.preset_folder("docstring_classifier").parent == folder
+    (tmp_path / "docstring_classifier/a").touch()
+    with refused("file", "a"):
+        kc.from_preset("docstring_classifier", "a")
     for path in (
         "./docstring_classifier",
         pathlib.Path("docstring_classifier"),
     ):
-        assert kc.preset_folder(path).samefile(
-            tmp_path / "docstring_classifier"
-        )
+        assert kc.from_preset(path, "a").is_file()
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_from_the_hub(model, saved, hub, tmp_path):
     hub.snapshot_download = download
     again = kc.from_preset("hf://user/sorter")
     np.testing.assert_array_equal(again(IDS), model(IDS))
-    assert kc.preset_folder("hf://user/sorter@v1.0") == saved
+    assert kc.from_preset("hf://user/sorter@v1.0", "README.md").parent == saved
     assert asked == [("user/sorter", None), ("user/sorter", "v1.0")]
     # What Keras itself writes there.
     keras.saving.save_model(model, tmp_path / "keras", zipped=False)
@@ -335,26 +335,7 @@ def test_cache_of_the_hub(saved, tmp_path, monkeypatch):
     (repository / "refs/main").write_text(commit)
     snapshot = repository / "snapshots" / commit
     shutil.copytree(saved, snapshot)
-    assert kc.preset_folder("hf://user/sorter") == snapshot
+    assert kc.from_preset("hf://user/sorter", "README.md").parent == snapshot
     assert kc.from_preset("hf://user/sorter").built
     with pytest.raises(OSError, match="Cannot find"):
         kc.from_preset("hf://user/other")
-
-
-def test_upload(preset, hub, tmp_path):
-    (preset / "notes.txt").write_text("mine")
-    called = {}
-    hub.create_repo = lambda *args, **kwargs: called.update(made=(args, kwargs))
-    hub.upload_folder = lambda **kwargs: called.update(sent=kwargs) or "page"
-    assert kc.upload_preset(preset, "hf://user/sorter", private=True) == "page"
-    assert called["made"] == (
-        ("user/sorter",),
-        {"private": True, "exist_ok": True},
-    )
-    sent = called["sent"]
-    assert sent["repo_id"] == "user/sorter" and sent["folder_path"] == preset
-    assert set(sent["allow_patterns"]) == set(contents(preset)) - {"notes.txt"}
-    with refused("address", "@main"):
-        kc.upload_preset(preset, "hf://user/sorter@main")
-    with pytest.raises(FileNotFoundError, match="preset.json"):
-        kc.upload_preset(tmp_path, "hf://user/sorter")

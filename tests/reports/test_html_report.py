@@ -11,6 +11,7 @@ import keras_compembed as kc
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.reports import html_report
+from keras_compembed.reports.code_statistics import words_sharing_codes
 
 ROWS = 40
 STRANGE = [
@@ -116,10 +117,10 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
         np.mean(x.predict(data[0], verbose=0).argmax(-1) == data[1][:, 0])
         for x in (model, original)
     ]
-    size = kc.reports.size_report(model, original)
+    size = kc.size_report(model, original)
     near = size.embeddings[0].fidelity
     layer = model.get_layer("words")
-    shared = kc.reports.words_sharing_codes(layer, WORDS)
+    shared = words_sharing_codes(layer.codes, WORDS, 4)
     for said in (
         "classifier",
         "One embedding layer, which is compressed.",
@@ -160,7 +161,7 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
 def test_every_layer_has_a_place(write):
     ids = keras.Input((3,), dtype="int32")
     layers = [
-        kc.CodeEmbedReduce(ROWS, 8, 2, 4, name="pooled"),
+        kc.CodeEmbedding(ROWS, 8, 2, 4, combiner="mean", name="pooled"),
         kc.ANTEmbedding(ROWS, 8, 4, name="anchors"),
         kc.QuantizedEmbedding(ROWS, 8, 4, name="rounded"),
         keras.layers.Embedding(ROWS, 8, name="plain"),

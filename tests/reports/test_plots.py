@@ -7,12 +7,11 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
+from benchmarks.common.plots import plot_accuracy_against_size
+from benchmarks.common.plots import plot_code_balance
+from keras_compembed import size_report
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
-from keras_compembed.reports import plot_accuracy_against_size
-from keras_compembed.reports import plot_code_balance
-from keras_compembed.reports import plot_frontier
-from keras_compembed.reports import size_report
 
 FIGURES = [
     ("baseline float32", 30_000_000, 0.761, 0.761),
@@ -113,13 +112,12 @@ def test_missing_matplotlib_names_the_extra(tmp_path, draw, monkeypatch):
 
 
 def test_balance_shows_percentages_with_codebooks_across(tmp_path, axes):
-    codes = [[0, 1], [0, 0], [0, 1], [0, 1]]
+    codes = np.array([[0, 1], [0, 0], [0, 1], [0, 1]])
     plot_code_balance(codes, tmp_path / "a.png", 3, title="A title")
     shown = axes[0].images[0].get_array()
     np.testing.assert_array_equal(shown, [[100, 25], [0, 75], [0, 0]])
     assert axes[0].get_title() == "A title"
-    layer = kc.CodeEmbedding(500, 2, 4, 8, codes=CODES)
-    plot_code_balance(layer, tmp_path / "layer.png")
+    plot_code_balance(CODES, tmp_path / "layer.png", 8)
     assert axes[1].get_title() == "Code balance, 4 x 8"
 
 
@@ -216,4 +214,4 @@ def test_what_cannot_be_drawn(tmp_path):
     with refused("rows", row):
         plot_accuracy_against_size([ROWS[0], row], path)
     with refused("frontier", 0):
-        plot_frontier(Frontier([]), path)
+        Frontier([]).plot(path)

@@ -9,7 +9,7 @@ import keras_compembed as kc
 from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed import SparseEmbedding
-from keras_compembed.reports import size_report
+from keras_compembed import size_report
 
 GLOVE = (75102, 300)
 # Shu & Nakayama, Table 2, right; rows K = 8, 16, 32, 64, columns M.
@@ -256,7 +256,7 @@ def test_rows_inside_that_are_learned():
     table = np.random.default_rng(0).normal(size=(60, 8))
     sizes = []
     for learn_rows in (False, True):
-        rows = kc.methods.Rounded(4, learn_rows=learn_rows)
+        rows = kc.methods.Quantized(4, learn_rows=learn_rows)
         method = kc.methods.Vocabulary(40, rows=rows)
         layer = method.start().from_table(table)
         sizes.append(size_report(layer).embedding_bytes)

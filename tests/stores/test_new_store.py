@@ -13,12 +13,13 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
+from keras_compembed.stores.store import Store
 
 IDS, WIDTH, ROWS = 50, 6, 8
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class SharedRows(kc.stores.Store):
+class SharedRows(Store):
     """A few rows, each that of many ids."""
 
     settings = ("num_rows",)
@@ -39,7 +40,7 @@ class SharedRows(kc.stores.Store):
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class Halves(kc.stores.Store):
+class Halves(Store):
     """A table in half precision, which files of vectors hold."""
 
     kind = "halves"
@@ -146,13 +147,13 @@ def test_models_are_trained_saved_measured_and_exported(model, tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(inputs), model(inputs))
     layer = again.get_layer("words")
-    report = kc.reports.size_report(again, table_of(layer))
+    report = kc.size_report(again, table_of(layer))
     (row,) = report.embeddings
     assert row.stored_bytes == layer.store.litert_bytes() == 4 * ROWS * WIDTH
     assert row.ratio == IDS / ROWS
     check_any_converter(again, inputs, tmp_path)
     path = tmp_path / "model.tflite"
-    export = kc.export.export_litert(again, path, verbose=0)
+    export = kc.export_litert(again, path, verbose=0)
     assert export.max_error < 1e-6 and export.held_layers == ("words",)
 
 

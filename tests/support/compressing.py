@@ -6,9 +6,10 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 
 
-class NeverTrained(kc.learners.RandomCodeLearner):
+class NeverTrained(RandomCodeLearner):
     """A learner that no error may come after."""
 
     def train(self, table, sample_weight=None):
@@ -17,7 +18,7 @@ class NeverTrained(kc.learners.RandomCodeLearner):
 
 def codes(num_codebooks=4, codebook_size=8, *args, **kwargs):
     """Random codes, unless another learner is given."""
-    kwargs.setdefault("learner", kc.learners.RandomCodeLearner)
+    kwargs.setdefault("learner", RandomCodeLearner)
     return kc.methods.Codes(num_codebooks, codebook_size, *args, **kwargs)
 
 
@@ -27,7 +28,7 @@ def compress(model, how=None, layers=None, smallest=1000, **kwargs):
     options = {"verbose": 0, **kwargs}
     how = codes() if how is None else how
     with mock.patch(place, smallest):
-        return kc.compression.compress_model(model, how, layers, **options)
+        return kc.compress_model(model, how, layers, **options)
 
 
 def layers_of(model, cls=kc.CodeEmbedding):

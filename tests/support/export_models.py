@@ -45,8 +45,8 @@ def anchor_embedding(
     **kwargs,
 ):
     keras.utils.set_random_seed(3)
-    kwargs.setdefault("l1", kc.transforms.L1(non_negative=False))
-    kwargs["transform"] = kc.transforms.Transform(storage, mixture)
+    kwargs.setdefault("l1", kc.anchors.L1(non_negative=False))
+    kwargs["transform"] = kc.anchors.Transform(storage, mixture)
     layer = kc.ANTEmbedding(input_dim, width, num_anchors, **kwargs)
     layer.build()
     rng = np.random.default_rng(3)
@@ -71,7 +71,7 @@ def write(model, path, **options):
     fields = {field.name for field in dataclasses.fields(kc.export.Target)}
     target = {name: options.pop(name) for name in fields & set(options)}
     options["target"] = kc.export.Target(**target)
-    return kc.export.export_litert(model, path, **options)
+    return kc.export_litert(model, path, **options)
 
 
 def towers(*towers, length=None):

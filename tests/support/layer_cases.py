@@ -143,7 +143,7 @@ class Classes:
         return inputs, labels
 
 
-def codes(cls=kc.CodeEmbedding, **settings):
+def codes(**settings):
     """A layer of codes, with codes unless they are learned from nothing."""
 
     def make(**kwargs):
@@ -154,7 +154,7 @@ def codes(cls=kc.CodeEmbedding, **settings):
             codes = rng.integers(8, size=(IDS, 4))
             arguments["codes"] = FollowingCodes(codes=codes) if learn else codes
         keras.utils.set_random_seed(0)
-        layer = cls(IDS, 8, **arguments, **kwargs)
+        layer = kc.CodeEmbedding(IDS, 8, **arguments, **kwargs)
         layer.build()
         # Numbers of size 1, so that no part of a vector can be missed.
         for weight in layer.trainable_weights:
@@ -164,12 +164,12 @@ def codes(cls=kc.CodeEmbedding, **settings):
     return make
 
 
-def rounded(cls=kc.QuantizedEmbedding, **settings):
+def rounded(**settings):
     """A layer of rounded rows."""
 
     def make(**kwargs):
         keras.utils.set_random_seed(0)
-        layer = cls(IDS, 8, **settings, **kwargs)
+        layer = kc.QuantizedEmbedding(IDS, 8, **settings, **kwargs)
         layer.build()
         rng = np.random.default_rng(0)
         # Numbers of size 1, so that no part of a vector can be missed.
@@ -181,13 +181,13 @@ def rounded(cls=kc.QuantizedEmbedding, **settings):
     return make
 
 
-def anchors(storage, cls=kc.ANTEmbedding, **settings):
+def anchors(storage, **settings):
     """A layer of anchors."""
 
     def make(**kwargs):
         keras.utils.set_random_seed(0)
         arguments = {"num_anchors": 9, "l1": 3e-3, **settings, **kwargs}
-        layer = cls(IDS, WIDTH, transform=storage, **arguments)
+        layer = kc.ANTEmbedding(IDS, WIDTH, transform=storage, **arguments)
         layer.build()
         return layer
 
@@ -273,7 +273,7 @@ VECTORS = {
     "rounded-learned": rounded(bits=2, learn_rows=True),
     "anchors-dense": anchors("dense"),
     "anchors-lazy": anchors("lazy"),
-    "anchors-sparse": anchors(kc.transforms.SparseRows(4)),
+    "anchors-sparse": anchors(kc.anchors.Transform("sparse", max_nonzeros=4)),
     "anchors-fixed": sparsified(False),
     "anchors-trained-places": sparsified(True),
     "pruned": table_part(kc.SparseEmbedding, 0.7),
@@ -281,30 +281,21 @@ VECTORS = {
     "vocabulary-rounded": vocabulary_of_rounded_rows,
 }
 SUMS = {
-    "codes-pooled": codes(kc.CodeEmbedReduce, mask_zero=True),
-    "codes-pooled-follow": codes(
-        kc.CodeEmbedReduce, codes="follow", combiner="sqrtn"
-    ),
-    "codes-pooled-softmax": codes(kc.CodeEmbedReduce, codes="softmax"),
+    "codes-pooled": codes(combiner="mean", mask_zero=True),
+    "codes-pooled-follow": codes(codes="follow", combiner="sqrtn"),
+    "codes-pooled-softmax": codes(codes="softmax", combiner="mean"),
     "rounded-pooled-learned": rounded(
-        kc.QuantizedEmbedReduce,
-        bits=4,
-        rank=5,
-        learn_rows=True,
-        mask_zero=True,
+        bits=4, rank=5, learn_rows=True, combiner="mean", mask_zero=True
     ),
-    "anchors-pooled": anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
+    "anchors-pooled": anchors("lazy", combiner="mean", mask_zero=True),
 }
 REVERSIBLE = {
-    "reversible": codes(kc.ReversibleCodeEmbedding),
+    "reversible": codes(reverse=kc.Reverse()),
     "reversible-untied": codes(
-        kc.ReversibleCodeEmbedding, tie_weights=False, logit_soft_cap=3.0
+        reverse=kc.Reverse(tie_weights=False, logit_soft_cap=3.0)
     ),
     "rounded-reversible": rounded(
-        kc.ReversibleQuantizedEmbedding,
-        bits=4,
-        learn_rows=True,
-        logit_soft_cap=3.0,
+        bits=4, learn_rows=True, reverse=kc.Reverse(logit_soft_cap=3.0)
     ),
 }
 HEADS = {

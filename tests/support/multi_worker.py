@@ -86,14 +86,21 @@ def anchors():
 
 def sums():
     layers = [
-        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, combiner="sum"),
-        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, codes="softmax"),
-        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, transform="dense"),
-        kc.ANTEmbedReduce(
-            IDS, WIDTH, 6, l1=1e-3, transform="lazy", combiner="sqrtn"
+        kc.CodeEmbedding(IDS, WIDTH, 4, 8, combiner="sum"),
+        kc.CodeEmbedding(IDS, WIDTH, 4, 8, codes="softmax", combiner="mean"),
+        *(
+            kc.ANTEmbedding(
+                IDS, WIDTH, 6, l1=1e-3, transform=storage, combiner=combiner
+            )
+            for storage, combiner in (
+                ("dense", "mean"),
+                ("lazy", "sqrtn"),
+                ("sparse", "mean"),
+            )
         ),
-        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, transform="sparse"),
-        kc.QuantizedEmbedReduce(IDS, WIDTH, bits=8, learn_rows=True),
+        kc.QuantizedEmbedding(
+            IDS, WIDTH, bits=8, learn_rows=True, combiner="mean"
+        ),
     ]
     return classifier(layers, adam())
 

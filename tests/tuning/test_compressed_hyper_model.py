@@ -26,7 +26,7 @@ DATA = {
     "verbose": 0,
 }
 SMALL = [
-    *(kc.methods.Rounded(bits) for bits in (4, 2)),
+    *(kc.methods.Quantized(bits) for bits in (4, 2)),
     *(kc.methods.Codes(m, 4) for m in (2, 4, 8)),
 ]
 
@@ -66,7 +66,7 @@ def hypermodel():
 
 def file_bytes(model, folder):
     path = folder / "model.tflite"
-    kc.export.export_litert(model, path, overwrite=True, verbose=0)
+    kc.export_litert(model, path, overwrite=True, verbose=0)
     return path.stat().st_size
 
 

@@ -11,10 +11,11 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed import CodeEmbedding
+from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
 
@@ -24,10 +25,10 @@ METHODS = [
     Codes(6, 16),
     Codes(8, 8, rank=6, effort=0.2),
     Codes(4, 300, effort=0.2),
-    Rounded(8),
-    Rounded(8, block_size=7),
-    Rounded(4, block_size=10),
-    Rounded(2, rank=9, scale_dtype="int16"),
+    Quantized(8),
+    Quantized(8, block_size=7),
+    Quantized(4, block_size=10),
+    Quantized(2, rank=9, scale_dtype="int16"),
     Anchors(20, 5),
 ]
 
@@ -430,7 +431,7 @@ def test_learned_with_an_lstm(vectors, tmp_path):
 
 def test_what_cannot_be_stored_is_not_learned(vectors, monkeypatch):
     @keras.saving.register_keras_serializable("test_vectors")
-    class Own(kc.compositions.LinearComposition):
+    class Own(LinearComposition):
         pass
 
     monkeypatch.setattr(kc.learners.KDCodeLearner, "train", None)
@@ -474,6 +475,6 @@ def test_word_vectors():
     with refused("vectors", "row 1"):
         WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
     words = [f"word{row}" for row in range(5000)]
-    subwords = kc.vectors.Subwords(3, 6, np.eye(10, 4))
+    subwords = 3, 6, np.eye(10, 4)
     found = repr(WordVectors(words, np.eye(5000, 4), subwords))
     assert found == "<WordVectors of 5,000 words and 10 n-grams x 4>"

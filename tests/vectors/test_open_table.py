@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from benchmarks.baselines import RandomCodeLearner
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 from keras_compembed.utils.validation import TableShards
 
@@ -61,7 +62,7 @@ def learners():
     return [
         kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0),
         FactorQuantizer(2, 4, 3, seed=0, verbose=0),
-        kc.learners.RandomCodeLearner(2, 4, seed=0),
+        RandomCodeLearner(2, 4, seed=0),
         kc.learners.GumbelCodeLearner(
             2, 4, training=training, seed=0, verbose=0
         ),

@@ -12,12 +12,12 @@ from vector_files import write_fasttext
 
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Rounded
+from keras_compembed.methods import Quantized
 from keras_compembed.vectors import CompressedVectors
-from keras_compembed.vectors import Subwords
 from keras_compembed.vectors import WordVectors
 from keras_compembed.vectors import read_vectors
 from keras_compembed.vectors.word_vectors import NgramBuckets
+from keras_compembed.vectors.word_vectors import Subwords
 
 ROWS, BUCKETS, WIDTH = 120, 90, 8
 WORDS = [f"word{row}" for row in range(ROWS - 2)] + ["", "[UNK]"]
@@ -82,7 +82,7 @@ def vectors():
 
 @pytest.fixture(scope="module")
 def learned(vectors):
-    methods = Rounded(8), Codes(8, 16), Anchors(8, 4)
+    methods = Quantized(8), Codes(8, 16), Anchors(8, 4)
     return [
         CompressedVectors.learn(vectors, method, seed=0, verbose=0)
         for method in methods
@@ -135,14 +135,14 @@ def test_saved_and_loaded(learned, tmp_path):
         assert again.read_bytes() == path.read_bytes()
     # Of all buckets.
     rows = np.random.default_rng(1).normal(size=(40, WIDTH))
-    given = WordVectors(WORDS, small.table(), Subwords(3, 5, rows))
-    small = CompressedVectors.learn(given, Rounded(8), verbose=0)
+    given = WordVectors(WORDS, small.table(), (3, 5, rows))
+    small = CompressedVectors.learn(given, Quantized(8), verbose=0)
     small.save(path, overwrite=True)
     loaded = CompressedVectors.load(path)
     wanted = [mean_plain(word, given.subwords) for word in UNKNOWN[:6]]
     np.testing.assert_allclose(loaded[UNKNOWN[:6]], wanted, atol=0.03)
     plain = WordVectors(WORDS, small.table())
-    plain = CompressedVectors.learn(plain, Rounded(8), verbose=0)
+    plain = CompressedVectors.learn(plain, Quantized(8), verbose=0)
     plain.save(path, overwrite=True)
     with np.load(path) as arrays:
         # Earlier versions of this package read it.
@@ -169,10 +169,8 @@ def test_layers_give_unknown_words_one_vector(learned):
     np.testing.assert_allclose(
         embedding(np.array([4]))[0], small["word3"], atol=1e-5
     )
-    given = WordVectors(
-        WORDS[:-2], small.table()[:-2], Subwords(1, 3, np.eye(WIDTH))
-    )
-    given = CompressedVectors.learn(given, Rounded(8), verbose=0)
+    given = WordVectors(WORDS[:-2], small.table()[:-2], (1, 3, np.eye(WIDTH)))
+    given = CompressedVectors.learn(given, Quantized(8), verbose=0)
     lookup, _ = given.to_layers(mask_zero=True)
     assert lookup(["", "??", "word0"]).numpy().tolist() == [0, 1, 2]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import keras_compembed as kc
 from keras_compembed.vectors import CompressedVectors
-from keras_compembed.vectors import Subwords
 from keras_compembed.vectors import WordVectors
+from keras_compembed.vectors.word_vectors import Subwords
 
 WIDTH = 6
 
@@ -25,7 +25,7 @@ def make_layer(kind, rows):
         layer = kc.CodeEmbedding(rows, WIDTH, 3, 5)
         layer.build()
     elif kind == "linear":
-        composition = kc.compositions.LinearComposition(3)
+        composition = ("linear", 3)
         layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, composition)
         layer.build()
     elif kind == "rounded":

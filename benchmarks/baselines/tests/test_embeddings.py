@@ -169,7 +169,7 @@ def test_litert_file(case, quantize, trained, tmp_path):
     """All rows are as in Keras, and bytes are those that it says."""
     model, layer = trained(case)
     path = tmp_path / "model.tflite"
-    export = kc.export.export_litert(model, path, quantize=quantize, verbose=0)
+    export = kc.export_litert(model, path, quantize=quantize, verbose=0)
     assert not any(op.startswith(("FLEX", "CUSTOM")) for op in export.ops)
     assert {"LESS", "REDUCE_ALL"}.isdisjoint(export.ops)
     if quantize is None:

@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.transforms.lazy_rows import DenseRows
-from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.sparse_rows import SparseRows
-from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.anchors.lazy_rows import DenseRows
+from keras_compembed.anchors.lazy_rows import LazyRows
+from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.anchors.transform_rows import TransformRows
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
@@ -70,29 +70,12 @@ ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Mixture(Settings):
-    """Sets of anchors, of which each vector takes weights set by set.
-
-    Softmax makes every weight positive, though still of few numbers; the
-    others give exact zeros.
-
-    Example:
-
-    >>> mixture = Mixture(2, "sparsemax")
-    >>> rows = tf.constant([[0.0, 3.0, 0.0, 0.0]])
-    >>> mixture(rows, segments=(2, 2)).numpy()
-    array([[0. , 1. , 0.5, 0.5]], dtype=float32)
-
-    Args:
-        num_sets: Integer. Number of sets that anchors are divided into.
-            Defaults to `1`.
-        activation: `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. Defaults
-            to `None`: rows of T are the weights.
-    """
+    """Sets of anchors, of which each vector takes weights set by set."""
 
     def __init__(self, num_sets=1, activation=None):
         self.num_sets = check_positive_int("num_sets", num_sets)
         self.activation = check_choice(
-            "activation", activation, (None, *ACTIVATIONS)
+            "mixture", activation, (None, *ACTIVATIONS)
         )
 
     def __call__(self, rows, segments):
@@ -104,12 +87,12 @@ class Mixture(Settings):
         return tf.concat([function(part) for part in parts], axis=1)
 
 
-def get_mixture(identifier):
+def _get_mixture(identifier, num_sets):
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, Mixture):
         return identifier
-    return Mixture(activation=identifier)
+    return Mixture(num_sets, identifier)
 
 
 _STORAGES = {"dense": DenseRows, "lazy": LazyRows, "sparse": SparseRows}
@@ -130,9 +113,12 @@ class Transform(Settings):
       `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
       not depend on `input_dim`, and where a model calls the layer more than
       once: Keras's optimizers take the gradients of several look-ups apart.
-    - `"sparse"` holds at most 16 numbers per row, or as many as
-      `keras_compembed.transforms.SparseRows(max_nonzeros)` says: memory does
-      not depend on `num_anchors`.
+    - `"sparse"` holds at most `max_nonzeros` numbers per row: memory does not
+      depend on `num_anchors`. A place whose number has become 0 is free. When
+      the row is looked up, free places take the columns with the largest
+      gradients, where these exceed l1, and start from 0, with nothing of
+      their past in the optimizer. Where several look-ups or batches precede a
+      step, the first one decides.
 
     Example:
 
@@ -140,20 +126,23 @@ class Transform(Settings):
     >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=20, transform=transform)
 
     Args:
-        storage: `None`, `"dense"`, `"lazy"`, `"sparse"`, or an instance such
-            as `keras_compembed.transforms.SparseRows(max_nonzeros=8)`.
-            Defaults to `None`: dense up to 4 million numbers, lazy up to 100
-            million and sparse beyond.
+        storage: `None`, `"dense"`, `"lazy"` or `"sparse"`. Defaults to `None`:
+            dense up to 4 million numbers, lazy up to 100 million and sparse
+            beyond.
         mixture: What turns each row of T into the weights of anchors:
-            `None` (nothing), `"softmax"`, `"sparsemax"`, `"entmax"`, or for
-            several sets of anchors a `keras_compembed.transforms.Mixture`.
-            Defaults to `None`.
+            `None` (nothing), `"softmax"`, `"sparsemax"` or `"entmax"`. Softmax
+            makes every weight positive, though still of few numbers; the
+            others give exact zeros. Defaults to `None`.
         initializer: Optional initializer of T. Defaults to `None`: up to 4
             random numbers per row.
         regularizer: Optional regularizer of T. Defaults to `None`.
         softmax_rows: Optional integer, for `reverse` calls: the gradient of a
             step reaches only so many rows of T, those with the largest
             gradients of logits. Defaults to `None`: all.
+        num_sets: Integer. Number of sets that anchors are divided into; each
+            vector takes weights set by set. Defaults to `1`.
+        max_nonzeros: Optional integer up to `num_anchors`, the room in each
+            row of `"sparse"` storage. Defaults to `min(16, num_anchors)`.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), equation 11
@@ -167,6 +156,8 @@ class Transform(Settings):
         initializer=None,
         regularizer=None,
         softmax_rows=None,
+        num_sets=1,
+        max_nonzeros=None,
     ):
         if isinstance(storage, dict):
             storage = keras.saving.deserialize_keras_object(storage)
@@ -174,12 +165,20 @@ class Transform(Settings):
             storage is None
             or isinstance(storage, TransformRows)
             or (isinstance(storage, str) and storage in _STORAGES),
-            "`transform`, or its `storage`, must be None, 'dense', 'lazy', "
-            "'sparse' or `SparseRows`.",
+            "`transform`, or its `storage`, must be None, 'dense', 'lazy' or "
+            "'sparse'.",
             storage=storage,
         )
+        if max_nonzeros is not None:
+            require(
+                storage == "sparse",
+                "`max_nonzeros` must be None unless `storage` is 'sparse'.",
+                max_nonzeros=max_nonzeros,
+                storage=storage,
+            )
+            storage = SparseRows(max_nonzeros)
         self.storage = storage
-        self.mixture = get_mixture(mixture)
+        self.mixture = _get_mixture(mixture, num_sets)
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
         self.softmax_rows = check_positive_int(

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
-from keras_compembed.transforms.pursuit import least_squares
-from keras_compembed.transforms.pursuit import pursue
-from keras_compembed.transforms.pursuit import pursue_non_negative
-from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.sparse_transform import column_dtype
+from keras_compembed.anchors.pursuit import least_squares
+from keras_compembed.anchors.pursuit import pursue
+from keras_compembed.anchors.pursuit import pursue_non_negative
+from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.anchors.sparse_transform import column_dtype
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight

@@ -4,6 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.anchors.lazy_rows import LazyRows
+from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.anchors.sparse_transform import column_dtype
+from keras_compembed.anchors.sparse_transform import value_dtype
+from keras_compembed.anchors.transform_rows import TransformRows
+from keras_compembed.anchors.transform_rows import gather
+from keras_compembed.anchors.transform_rows import scatter_columns
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import share_of_device
@@ -11,13 +18,6 @@ from keras_compembed.optimizers.device_rows import sum_rows_over_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.running_optimizer import losses_are_scaled
-from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.sparse_transform import column_dtype
-from keras_compembed.transforms.sparse_transform import value_dtype
-from keras_compembed.transforms.transform_rows import TransformRows
-from keras_compembed.transforms.transform_rows import gather
-from keras_compembed.transforms.transform_rows import scatter_columns
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
@@ -28,23 +28,7 @@ _DEFAULT_ROOM = 16
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseRows(LazyRows):
-    """Room for a few numbers and their columns per row; shrunk as lazy rows.
-
-    A place whose number has become 0 is free. When the row is looked up, free
-    places take the columns with the largest gradients, where these exceed l1,
-    and start from 0, with nothing of their past in the optimizer. Where
-    several look-ups or batches precede a step, the first one decides.
-
-    Example:
-
-    >>> layer = kc.ANTEmbedding(
-    ...     1000, 64, num_anchors=50, transform=SparseRows(max_nonzeros=8)
-    ... )
-
-    Args:
-        max_nonzeros: Optional integer up to `num_anchors`, the room in each
-            row. Defaults to `min(16, num_anchors)`.
-    """
+    """Room for a few numbers and their columns per row; shrunk as lazy rows."""
 
     _settings = ("max_nonzeros",)
 

@@ -7,8 +7,8 @@ import pytest
 from errors import refused
 from small_learners import interrupted
 
-from keras_compembed.transforms.sparse_coding import learn_dictionary
-from keras_compembed.transforms.sparse_coding import sparse_code
+from keras_compembed.anchors.sparse_coding import learn_dictionary
+from keras_compembed.anchors.sparse_coding import sparse_code
 
 
 def normal(*shape, seed=0):

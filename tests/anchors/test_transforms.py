@@ -7,17 +7,17 @@ import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.anchors import Given
-from keras_compembed.transforms import L1
-from keras_compembed.transforms import Mixture
-from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms import Transform
-from keras_compembed.transforms.l1 import separation
-from keras_compembed.transforms.lazy_rows import DenseRows
-from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.transforms.transform import entmax
-from keras_compembed.transforms.transform import sparsemax
+from keras_compembed.anchors import L1
+from keras_compembed.anchors import Transform
+from keras_compembed.anchors.anchor_initializer import Given
+from keras_compembed.anchors.l1 import separation
+from keras_compembed.anchors.lazy_rows import DenseRows
+from keras_compembed.anchors.lazy_rows import LazyRows
+from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.anchors.transform import Mixture
+from keras_compembed.anchors.transform import entmax
+from keras_compembed.anchors.transform import sparsemax
 
 
 def by_bisection(row, power):
@@ -107,10 +107,9 @@ def test_l1_follows_the_target():
         (L1, "target_nonzeros", {"target_nonzeros": 9, "l1": 0}),
         (L1, "negative_weight", {"negative_weight": -1}),
         (Transform, "storage", {"storage": 3}),
-        (Transform, "activation", {"mixture": "relu"}),
+        (Transform, "mixture", {"mixture": "relu"}),
         (Transform, "softmax_rows", {"softmax_rows": 0}),
         (Mixture, "num_sets", {"num_sets": 0}),
-        (Mixture, "activation", {"activation": "relu"}),
         (SparseRows, "max_nonzeros", {"max_nonzeros": 0}),
     ],
 )

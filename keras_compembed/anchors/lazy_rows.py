@@ -4,14 +4,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.anchors.l1 import shrink
+from keras_compembed.anchors.transform_rows import TransformRows
+from keras_compembed.anchors.transform_rows import gather
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
-from keras_compembed.transforms.l1 import shrink
-from keras_compembed.transforms.transform_rows import TransformRows
-from keras_compembed.transforms.transform_rows import gather
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 

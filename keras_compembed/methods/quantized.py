@@ -11,14 +11,14 @@ from keras_compembed.stores.integers import litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 
 
-class Rounded(Method):
+class Quantized(Method):
     """Rows of 8, 4 or 2 bits a number, with scales.
 
     See `keras_compembed.QuantizedEmbedding`.
 
     Example:
 
-    >>> method = Rounded(4, rank=16)
+    >>> method = Quantized(4, rank=16)
     >>> method.name
     'int4 rank 16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
@@ -74,7 +74,7 @@ class Rounded(Method):
         return litert_bytes(shape, *settings, quantize)
 
     def tuned(self):
-        return Rounded(**{**self._options, "learn_rows": True})
+        return Quantized(**{**self._options, "learn_rows": True})
 
     def folded(self):
         return None if self.rank is None else self

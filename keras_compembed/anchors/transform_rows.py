@@ -6,9 +6,9 @@ import random
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.saving import Settings
