@@ -1,6 +1,4 @@
-"""The base of compositions, and those that are linear in the codewords."""
-
-import math
+"""Codewords in, vectors out: sums, parts, a matrix, an LSTM."""
 
 import keras
 import numpy as np
@@ -106,12 +104,6 @@ class Composition(keras.layers.Layer):
             for start in range(0, max(1, len(codes)), rows)
         ]
         return tf.concat(parts, axis=0).numpy().astype("float32")
-
-    def count_values(self):
-        """Numbers in the codebooks and in the composition's weights."""
-        shapes = [self.codebooks_shape]
-        shapes += [weight.shape for weight in self.weights]
-        return sum(math.prod(shape) for shape in shapes)
 
     def check_vectors(self):
         """Raises if what `call` makes has not the shape of vectors."""
@@ -219,9 +211,8 @@ class ConcatComposition(Composition):
     def call(self, codewords):
         return merge_columns(codewords, self.output_dim)
 
-    def sum_counts(self, codebooks, counts):
-        # Part by part: folded codebooks are mostly zeros.
-        return self.compose_picks(codebooks, counts)
+    # Part by part: folded codebooks are mostly zeros.
+    sum_counts = Composition.compose_picks
 
     def fold(self, codebooks):
         own = np.arange(self.num_codebooks)[:, None, None] == part_of_column(
@@ -294,10 +285,83 @@ class LinearComposition(Composition):
     def compose_picks(self, codebooks, picks):
         return tf.matmul(sum_picks(codebooks, picks), self.kernel)
 
-    def sum_counts(self, codebooks, counts):
-        return self.compose_picks(codebooks, counts)
+    sum_counts = compose_picks
 
     def fold(self, codebooks):
         # Codebooks of a learner are float32, whatever dtype it trains in.
         kernel = tf.cast(self.kernel, codebooks.dtype)
         return tf.matmul(codebooks, kernel)
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class LSTMComposition(Composition):
+    """The sum of what an LSTM gives as it reads the codewords.
+
+    `E(id) = H' sum_m h_m`, `h_m` the LSTM's output after codeword m; without
+    `H` where `code_dim` is `output_dim`. It takes some 20 times the time of a
+    sum.
+
+    See Chen, Min & Sun, 2018, section 2.2.
+    """
+
+    is_slow = True
+
+    def build(self, input_shape):
+        units = self.code_dim
+        self._add("kernel", (units, 4 * units), "glorot_uniform")
+        self._add("recurrent_kernel", (units, 4 * units), orthogonal)
+        self._add("bias", (4 * units,), _forget_gates_open)
+        self.projection = None
+        if units != self.output_dim:
+            shape = units, self.output_dim
+            self._add("projection", shape, "glorot_uniform")
+
+    def _add(self, name, shape, initializer):
+        # Not cast where a layer of mixed precision composes.
+        weight = self.add_weight(
+            shape=shape, initializer=initializer, autocast=False, name=name
+        )
+        setattr(self, name, weight)
+
+    def call(self, codewords):
+        # Rank 2: LiteRT has no products of rank 3 with an open batch.
+        flat = tf.reshape(codewords, (-1, self.code_dim))
+        gates = self._input_gates(flat)
+        shape = (-1, self.num_codebooks, 4 * self.code_dim)
+        return self._read(tf.reshape(gates, shape))
+
+    def compose_codes(self, codebooks, subcodes):
+        # Each codeword once, however many ids name it.
+        gates = self._input_gates(codebooks)
+        return self._read(gather_codewords(gates, subcodes))
+
+    def compose_picks(self, codebooks, picks):
+        # Picks of a codebook add up to one, and so take the bias once.
+        gates = self._input_gates(codebooks)
+        return self._read(pick_codewords(gates, picks))
+
+    def _input_gates(self, codewords):
+        return tf.matmul(codewords, self.kernel) + self.bias
+
+    def _read(self, input_gates):
+        """Runs over the second axis of what codewords give to the gates."""
+        total = output = state = None
+        for gates in tf.unstack(input_gates, axis=1):
+            if output is not None:
+                gates += tf.matmul(output, self.recurrent_kernel)
+            write, forget, cell, read = tf.split(gates, 4, axis=1)
+            cell = tf.sigmoid(write) * tf.tanh(cell)
+            if state is not None:
+                cell += tf.sigmoid(forget) * state
+            state = cell
+            output = tf.sigmoid(read) * tf.tanh(state)
+            total = output if total is None else total + output
+        if self.projection is None:
+            return total
+        return tf.matmul(total, self.projection)
+
+
+def _forget_gates_open(shape, dtype=None):
+    """As Keras: an LSTM remembers at first."""
+    places = tf.range(shape[0]) // (shape[0] // 4)
+    return tf.cast(tf.equal(places, 1), dtype or "float32")

@@ -1,13 +1,15 @@
 """Compositions by name, and in units of a table."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import ConcatComposition
 from keras_compembed.compositions.composition import LinearComposition
+from keras_compembed.compositions.composition import LSTMComposition
 from keras_compembed.compositions.composition import SumComposition
-from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.utils.validation import require
 
 COMPOSITIONS = {
@@ -92,19 +94,9 @@ class ScaledComposition(Composition):
         self.code_dim = self.composition.code_dim
 
     def build(self, input_shape):
-        self.offset = self.add_weight(
-            shape=(self.output_dim,),
-            initializer="zeros",
-            autocast=False,
-            name="offset",
-        )
-        self.scale = self.add_weight(
-            shape=(),
-            initializer="ones",
-            trainable=False,
-            autocast=False,
-            name="scale",
-        )
+        add = functools.partial(self.add_weight, autocast=False)
+        self.offset = add((self.output_dim,), "zeros", name="offset")
+        self.scale = add((), "ones", trainable=False, name="scale")
 
     @property
     def is_linear(self):

@@ -81,7 +81,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             due = self._step // every > before // every
             if not (due and layer.trainable):
                 continue
-            changed = layer.store.recode()
+            changed = layer.store.learn_codes.recode()
             if self.verbose:
                 print(
                     f"\nStep {self._step}: {changed} of {layer.input_dim} ids "

@@ -60,10 +60,7 @@ class Graphs:
                 self._search(inner, seen)
 
     def single_calls(self, is_wanted):
-        """Yields each node of a layer that nothing else calls, and its graph.
-
-        A graph is a model and its nodes.
-        """
+        """Yields graphs and each node of a layer that nothing else calls."""
         for graph in self._graphs:
             for node in graph[1]:
                 if self._uses[id(node.operation)] == 1:
@@ -74,10 +71,7 @@ class Graphs:
         return self._uses[id(operation)]
 
     def only_reader(self, graph, tensor, passes=()):
-        """The node that alone reads a tensor, what it reads, layers between.
-
-        `passes` are classes of such layers. None where there is no such node.
-        """
+        """The node that alone reads a tensor, what it reads, layers between."""
         (model, nodes), passed = graph, []
         while True:
             readers = [

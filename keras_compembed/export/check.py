@@ -12,45 +12,27 @@ import tensorflow as tf
 from keras_compembed.exchange.copy_check import all_same
 from keras_compembed.exchange.copy_check import random_inputs
 from keras_compembed.export.conversion import convert
-from keras_compembed.export.conversion import pack
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.tracing import name_outputs
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.flatbuffer import constants_of
-from keras_compembed.litert.flatbuffer import name_op
-from keras_compembed.litert.flatbuffer import name_type
-from keras_compembed.litert.flatbuffer import schema
+from keras_compembed.litert.flatbuffer import pack
 from keras_compembed.litert.flatbuffer import write_model
 from keras_compembed.utils.model_parts import all_layers
+from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import require
 
 # Rows at a time, and numbers held for them.
-_ROWS = 4096
-_NUMBERS = 1 << 24
+_ROWS = 1024
 # A file above so many bytes is held to a sample of rows.
 _LARGE_FILE, _SAMPLE = 500_000_000, 1 << 16
 # Up to where floats hold every whole number.
 _EXACT = {
-    schema.TensorType.FLOAT64: 2**53,
-    schema.TensorType.FLOAT32: 2**24,
-    schema.TensorType.FLOAT16: 2**11,
-    # TensorFlow before 2.20 has no name for BFLOAT16.
-    18: 2**8,
+    "float64": 2**53,
+    "float32": 2**24,
+    "float16": 2**11,
+    "bfloat16": 2**8,
 }
-# What hands numbers on as they are.
-_MOVES = {
-    *("CAST", "CONCATENATION", "EXPAND_DIMS", "GATHER", "PACK", "RESHAPE"),
-    *("SELECT", "SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
-    *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
-}
-# Places of ids, and of the table, among an op's inputs.
-_LOOKUPS = {
-    "EMBEDDING_LOOKUP": (0, 1),
-    "GATHER": (1, 0),
-    "GATHER_ND": (1, 0),
-    "ONE_HOT": (0, None),
-}
-# What gives no numbers of its input, but places and sizes.
-_ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
 
 
 def run_on_inputs(model, signature, given=None):
@@ -239,22 +221,23 @@ def largest_of(array):
 def _difference(expected, got, scale):
     if expected.dtype.kind != "f":
         return float(np.mean(expected != got)) if expected.size else 0.0
-    same = (expected == got) | (np.isnan(expected) & np.isnan(got))
-    # Infinities, too, are not subtracted from each other.
-    difference = np.zeros(expected.shape)
-    np.subtract(got, expected, where=~same, out=difference)
-    largest = np.max(np.abs(difference), initial=0.0)
-    if not np.isfinite(largest):
-        return float("inf")
+    largest = np.max(_differences(expected, got), initial=0.0)
     return float(largest / scale) if largest else 0.0
 
 
-def check_rows(model, forms, copy, options, tolerance):
-    """The largest error of rows, and names of layers held to Keras or not.
+def _differences(expected, got):
+    """How far numbers are off; infinite where NaN or infinity is missing."""
+    same = (expected == got) | (np.isnan(expected) & np.isnan(got))
+    # Infinities, too, are not subtracted from each other.
+    differences = np.zeros(expected.shape)
+    np.subtract(got, expected, where=~same, out=differences)
+    return np.nan_to_num(np.abs(differences), nan=np.inf, posinf=np.inf)
 
-    Rows are read in a file of their own, of the same tables: in that of the
-    model, ops that only the comparison needs would ask for newer runtimes.
-    """
+
+def check_rows(model, forms, copy, options, tolerance):
+    """The largest error of rows, and names of layers held to Keras or not."""
+    # In a file of their own: in that of the model, ops that only the
+    # comparison needs would ask for newer runtimes.
     lookups = {
         f"rows_{place}": (layer, form)
         for place, (layer, form) in enumerate(forms.items())
@@ -308,15 +291,14 @@ def _rows_function(form):
 def _compare(layer, form, run, ids, quantize, tolerance):
     """The largest difference over the largest number of the table."""
     worst, largest, worst_id = 0.0, 0.0, None
-    size = max(1, min(_ROWS, _NUMBERS // form.numbers_per_row))
-    for start in range(0, len(ids), size):
-        part = ids[start : start + size]
+    for start in range(0, len(ids), _ROWS):
+        part = ids[start : start + _ROWS]
         expected = keras.ops.convert_to_numpy(
             form.store.read(tf.constant(part))
         )
         expected = expected.astype("float32", copy=False)
         largest = max(largest, largest_of(expected))
-        differences = _differences(run(part), expected)
+        differences = _differences(expected, run(part)).max(axis=1)
         place = np.argmax(differences)
         if differences[place] > worst:
             worst, worst_id = differences[place], part[place]
@@ -333,21 +315,10 @@ def _compare(layer, form, run, ids, quantize, tolerance):
     return float(worst / largest) if worst else 0.0
 
 
-def _differences(got, expected):
-    """The largest difference of each row; infinite if a number is missing."""
-    with np.errstate(invalid="ignore"):
-        differences = np.abs(got - expected)
-    if not np.isfinite(np.sum(differences)):
-        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-        differences[same] = 0
-        differences[~np.isfinite(differences)] = np.inf
-    return differences.max(axis=1, initial=0.0)
-
-
-def check_inputs(file, model, signature, is_given):
+def check_inputs(model, signature, is_given):
     """Warns of ids that are floats and of batches that are fixed."""
-    ids, specs = _find_ids(file), keras.tree.flatten(signature)
-    floats = [x.name for x in specs if x.dtype.is_floating and x.name in ids]
+    specs = keras.tree.flatten(signature)
+    floats = _ids_as_floats(model, specs)
     # Stateful layers keep a state for each row of the batch.
     is_stateful = any(getattr(x, "stateful", False) for x in all_layers(model))
     fixed = [
@@ -397,74 +368,39 @@ def _text(structure):
     return f"tf.TensorSpec({shape}, {structure.dtype.name!r}{name})"
 
 
-def _find_ids(model):
-    """A set of names of inputs that are ids and nothing else."""
-    (signature,) = model.signatureDefs
-    graph, readers = model.subgraphs[signature.subgraphIndex], {}
-    for operator in graph.operators or ():
-        for place, index in enumerate(_places(operator.inputs)):
-            readers.setdefault(index, []).append((operator, place))
-    return {
-        entry.name.decode()
-        for entry in signature.inputs
-        if _is_only_ids(model, graph, readers, entry)
-    }
-
-
-def _is_only_ids(model, graph, readers, entry):
-    """Whether an input chooses rows, and is no number as well."""
-    is_ids, is_number, blurred = False, False, None
-    # Tensors, each with the narrowest float that its numbers have been, and
-    # whether they are what the input holds still, not computed from ids.
-    todo, seen = [(entry.tensorIndex, None, True)], set()
-    while todo:
-        index, narrowest, is_same = todo.pop()
-        kind = graph.tensors[index].type
-        is_float = kind in _EXACT
-        is_same = is_same and is_float
-        narrowest = min(
-            (each for each in (kind, narrowest) if each in _EXACT),
-            key=_EXACT.get,
-            default=None,
-        )
-        if (index, narrowest, is_same) in seen:
+def _ids_as_floats(model, specs):
+    """Names of inputs that are floats, and that tables alone read as ids."""
+    inputs, names = getattr(model, "inputs", None) or [], []
+    if len(inputs) != len(specs):
+        return names
+    nodes = list_nodes(model.outputs)
+    for tensor, spec in zip(inputs, specs, strict=True):
+        readers = [
+            node
+            for node in nodes
+            if any(each is tensor for each in node.input_tensors)
+        ]
+        tables = [node for node in readers if _reads_ids(node, tensor)]
+        if not tables or tensor.dtype not in _EXACT:
             continue
-        seen.add((index, narrowest, is_same))
-        if is_same and index in graph.outputs:
-            is_number = True
-        for operator, place in readers.get(index, ()):
-            name = name_op(model, operator)
-            outputs = [
-                each
-                for each in _places(operator.outputs)
-                if graph.tensors[each].type != schema.TensorType.BOOL
-            ]
-            if place == _LOOKUPS.get(name, (None,))[0]:
-                is_ids = True
-                rows = _count_rows(graph, operator, _LOOKUPS[name][1])
-                if narrowest is not None and rows > _EXACT[narrowest]:
-                    blurred = f"{name_type(narrowest)} on the way to {rows:,}"
-            elif is_float and name not in _MOVES:
-                # Masks and sizes are no numbers.
-                is_number |= is_same and name != "SHAPE" and bool(outputs)
-            elif name not in _ASK_FOR_PLACES:
-                todo += [(each, narrowest, is_same) for each in outputs]
-    if blurred is not None:
-        raise ValueError(
+        rows = max(node.operation.input_dim for node in tables)
+        require(
+            rows <= _EXACT[tensor.dtype],
             "Ids must stay exact on their way to a table: make the model with "
-            "`keras.Input(shape, dtype='int32')`. Received: the input "
-            f"{entry.name.decode()!r}, which is {blurred} rows, more than it "
-            "tells apart, in Keras too."
+            "`keras.Input(shape, dtype='int32')`. A float of its input does "
+            f"not tell {rows:,} rows apart, in Keras too.",
+            input=spec.name,
+            dtype=tensor.dtype,
         )
-    return is_ids and not is_number
+        # Masks compare ids.
+        masks = [x for x in readers if type(x.operation).__name__ == "NotEqual"]
+        if spec.dtype.is_floating and len(tables + masks) == len(readers):
+            names.append(spec.name)
+    return names
 
 
-def _places(indices):
-    return [] if indices is None else [int(index) for index in indices]
-
-
-def _count_rows(graph, operator, place):
-    if place is None:
-        return 0
-    shape = graph.tensors[operator.inputs[place]].shape
-    return 0 if shape is None or not len(shape) else int(shape[0])
+def _reads_ids(node, tensor):
+    """Whether a call of a layer looks up a tensor, and has no other use."""
+    args, kwargs = node.arguments.args, node.arguments.kwargs
+    is_table = isinstance(node.operation, keras.layers.Embedding | LookupLayer)
+    return is_table and args[0] is tensor and not kwargs.get("reverse")

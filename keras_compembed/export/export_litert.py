@@ -15,7 +15,6 @@ from keras_compembed.export.conversion import check_finite
 from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import check_ops
 from keras_compembed.export.conversion import convert
-from keras_compembed.export.conversion import pack
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms
@@ -32,6 +31,7 @@ from keras_compembed.export.tracing import trace
 from keras_compembed.litert.flatbuffer import count_ops
 from keras_compembed.litert.flatbuffer import get_min_runtime_text
 from keras_compembed.litert.flatbuffer import order_ends
+from keras_compembed.litert.flatbuffer import pack
 from keras_compembed.litert.flatbuffer import write_model
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.litert.litert_form import ExportOptions
@@ -113,15 +113,12 @@ def export_litert(
     `keras.layers.TextVectorization`, becomes a file from ids, or one from texts
     that tokenizes by itself: see `Target`. Else ops are built-in ones only.
 
-    Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
-    in the file, transforms of `ANTEmbedding` layers sparse; only rows of the
-    ids looked up are unpacked. Sums and averages of vectors over time are made
-    of codes. `Dense` layers behind look-ups, or behind such sums, and `Conv1D`
-    layers behind look-ups become part of codebooks, anchors and projections,
-    where that makes the file faster and not more than 2 % larger (or as the
-    target says). Before it is written, the file is run and compared with the
-    model, and each look-up in it with its layer, for all ids (with composition
-    `"lstm"`: codes of all ids, and rows that name each codeword).
+    Codes and quantized rows stay packed in the file, transforms of
+    `ANTEmbedding` layers sparse. Sums and averages of vectors are made of
+    codes, and `Dense` and `Conv1D` layers behind look-ups become part of
+    codebooks, anchors and projections where that pays. Every exported file is
+    run and compared with Keras before it is written, including every table
+    row (with composition `"lstm"`, rows that name each codeword).
 
     Example:
 
@@ -198,17 +195,8 @@ def export_litert(
         path.endswith(".tflite"), "`path` must end in '.tflite'.", path=path
     )
     check_output(path, overwrite)
-    export = make_file(
-        model,
-        path,
-        input_signature,
-        sample_inputs,
-        quantize,
-        labels,
-        top_k,
-        target,
-        overwrite,
-    )
+    wanted = input_signature, sample_inputs, quantize, labels, top_k, target
+    export = make_file(model, *wanted, path=path, overwrite=overwrite)
     if verbose:
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
@@ -217,13 +205,13 @@ def export_litert(
 
 def make_file(
     model,
-    path=None,
     input_signature=None,
     sample_inputs=None,
     quantize=None,
     labels=None,
     top_k=None,
     target=None,
+    path=None,
     overwrite=False,
 ):
     """Same as `export_litert`; without a path, a file is counted only."""
@@ -248,13 +236,17 @@ def make_file(
     if split is not None:
         model = split.model
         input_signature = input_signature or split.signature(runtime.batch)
-        sample_inputs = _read_samples(sample_inputs, split, runtime)
+        if sample_inputs is not None:
+            sample_inputs = as_texts(sample_inputs, runtime.read_text)
+            if not runtime.takes_texts:
+                sample_inputs = split.layer(sample_inputs)
     signature = get_signature(model, input_signature)
     require(
         model.built,
         "`model` must be built: call it on inputs.",
         model=model.name,
     )
+    called = model
     whole, model = answers.of_calls(whole), answers.of_calls(model)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
@@ -266,17 +258,28 @@ def make_file(
         texts = split and not runtime.takes_texts and [split.some_text()]
         check_copy(original, copy, texts or samples)
     contents.check(outputs[0], answers.sizes)
+    check_inputs(called, signature, is_given=is_given)
     runtime.check_outputs(samples, outputs)
     forms, folded = exchange_forms(model, options)
     names = [spec.name for spec in keras.tree.flatten(signature)]
-    file = _convert(model, signature, (names, outputs[0]), options, runtime)
+    function = trace(model, signature)
+    check_ops(function, model)
+    file = convert({"serving_default": function}, model, quantize)
+    runtime.check_file(file)
+    order_ends(file, names, list(outputs[0]))
+    pack(file, options)
+    check_min_runtime(file, options)
     max_row_error, held, not_held = check_rows(
         file, forms if path else {}, model, options, target.tolerance
     )
-    check_inputs(file, model, signature, is_given=is_given)
-    content, text_bytes = _attach_tokenizer(file, split, runtime, options)
-    vocabulary = []
-    if split is not None and not runtime.takes_texts:
+    content, text_bytes, vocabulary = write_model(file), 0, []
+    if runtime.takes_texts:
+        graph_bytes = len(content)
+        runtime.add_tokenizer(file, split)
+        check_min_runtime(file, options)
+        content = write_model(file)
+        text_bytes = len(content) - graph_bytes
+    elif split is not None:
         vocabulary = split.vocabulary_files()
         text_bytes = sum(len(each.content) for each in vocabulary)
     content = contents.add_to(content, file, vocabulary)
@@ -297,7 +300,14 @@ def make_file(
                 for run in runtime.open(temporary)
             )
             allowed = target.tolerance or TOLERANCES[quantize]
-            _check_error(max_error, allowed, path)
+            if not max_error <= allowed:
+                raise RuntimeError(
+                    "The LiteRT file must give what Keras gives, within "
+                    f"{allowed:g} of the largest output; a larger `tolerance` "
+                    f"may be passed. Received: a difference of {max_error:.2g} "
+                    "(inf: one gives NaN or an infinity where the other does "
+                    f"not). Nothing was written to {path!r}."
+                )
     return LiteRTExport(
         path=path,
         file_bytes=len(content),
@@ -314,46 +324,3 @@ def make_file(
         text_bytes=text_bytes,
         answers=answers.texts,
     )
-
-
-def _read_samples(samples, split, runtime):
-    """The user's texts, or their ids where the file takes these."""
-    if samples is None:
-        return None
-    texts = as_texts(samples, runtime.read_text)
-    return texts if runtime.takes_texts else split.layer(texts)
-
-
-def _convert(model, signature, ends, options, runtime):
-    """A model as the graph of a file, packed."""
-    function = trace(model, signature)
-    check_ops(function, model)
-    file = convert({"serving_default": function}, model, options.quantize)
-    runtime.check_file(file)
-    names, outputs = ends
-    order_ends(file, names, list(outputs))
-    pack(file, options)
-    check_min_runtime(file, options)
-    return file
-
-
-def _attach_tokenizer(file, split, runtime, options):
-    """Bytes of a file, and those of its tokenizer, which is put into it."""
-    content = write_model(file)
-    if not runtime.takes_texts:
-        return content, 0
-    runtime.add_tokenizer(file, split)
-    check_min_runtime(file, options)
-    whole = write_model(file)
-    return whole, len(whole) - len(content)
-
-
-def _check_error(error, tolerance, path):
-    if not error <= tolerance:
-        raise RuntimeError(
-            "The LiteRT file must give what Keras gives, within "
-            f"{tolerance:g} of the largest output; a larger `tolerance` may be "
-            f"passed. Received: a difference of {error:.2g} (inf: one gives "
-            "NaN or an infinity where the other does not). Nothing was "
-            f"written to {path!r}."
-        )

@@ -53,10 +53,6 @@ def inspect_litert(path):
         `signatures`, `ops` (how many there are of each; those that no runtime
         has by itself begin with `"CUSTOM "`), `constants` (largest first),
         `metadata` (bytes of each), `file_metadata` and `labels`.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no LiteRT file, or not a whole one.
     """
     path = os.fspath(path)
     with open(path, "rb") as file:

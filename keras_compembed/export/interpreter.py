@@ -73,11 +73,6 @@ class LiteRTModel:
     Attributes:
         input_names: List of strings, in the order of the model's inputs.
         output_names: List of strings, in the order of the model's outputs.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no LiteRT file that the runtime can read, or
-            `signature` is none of its signatures.
     """
 
     _module = "ai_edge_litert.interpreter"
@@ -122,11 +117,6 @@ class LiteRTModel:
 
         Returns:
             Same as a call, for all rows.
-
-        Raises:
-            ValueError: if the inputs do not fit the file, or an output has no
-                row for each of theirs.
-            RuntimeError: same as for a call.
         """
         batch_size = check_positive_int("batch_size", batch_size)
         arrays = self._fit(inputs)
@@ -225,11 +215,25 @@ class _Input:
 
     def fit(self, values):
         """`values` as an array of the input's rank, dtype and inner sizes."""
-        array = self._with_rank(self._with_dtype(self._to_array(values)))
+        kind = type(values).__name__
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError) as error:
+            raise self._error("be", "an array", f"{kind} ({error})") from error
+        if self._dtype == "string":
+            array = self._to_texts(array)
+        elif self._dtype in _NUMBERS:
+            array = self._to_numbers(array, kind)
+        # As Keras does, adds or drops a last axis of size 1.
+        rank = len(self.shape)
+        if array.ndim == rank + 1 and array.shape[-1] == 1:
+            array = array[..., 0]
+        elif rank and array.ndim == rank - 1 and self.shape[-1] == 1:
+            array = array[..., None]
         # Not the first axis, which `predict` cuts.
-        for size, wanted in zip(array.shape[1:], self.shape[1:], strict=True):
-            if wanted not in (None, size):
-                raise self._misfit(array)
+        sizes = zip(array.shape[1:], self.shape[1:], strict=False)
+        if array.ndim != rank or any(x not in (None, y) for y, x in sizes):
+            raise self._misfit(array)
         if 0 in array.shape:
             raise self._error("have", "no empty axis", f"shape {array.shape}")
         return array
@@ -239,34 +243,14 @@ class _Input:
             raise self._misfit(array)
 
     def _misfit(self, array):
-        return self._error(
-            "have", f"shape {self.shape}", f"shape {array.shape}"
-        )
+        wanted = f"shape {self.shape}"
+        return self._error("have", wanted, f"shape {array.shape}")
 
     def _error(self, verb, wanted, received):
         return ValueError(
             f"The input {self.name!r} must {verb} {wanted}. Received: "
             f"{received}."
         )
-
-    def _to_array(self, values):
-        try:
-            array = np.asarray(values)
-        except (TypeError, ValueError) as error:
-            raise self._error(
-                "be", "an array", f"{type(values).__name__} ({error})"
-            ) from error
-        if self._dtype == "string":
-            return self._to_texts(array)
-        if array.dtype.name == "bfloat16":
-            array = array.astype("float32")
-        if self._dtype in _NUMBERS and array.dtype.kind not in "fiub":
-            raise self._error(
-                "hold",
-                f"numbers ({self._dtype})",
-                f"{type(values).__name__} of dtype {array.dtype}",
-            )
-        return array
 
     def _to_texts(self, array):
         """The bytes of strings; bytes stay as they are."""
@@ -283,9 +267,13 @@ class _Input:
             texts[place] = bytes(text)
         return texts.reshape(array.shape)
 
-    def _with_dtype(self, array):
-        if self._dtype not in _NUMBERS or array.size == 0:
-            return array
+    def _to_numbers(self, array, kind):
+        """Numbers in the dtype of the input, which must hold them."""
+        if array.dtype.name == "bfloat16":
+            array = array.astype("float32")
+        if array.dtype.kind not in "fiub":
+            received = f"{kind} of dtype {array.dtype}"
+            raise self._error("hold", f"numbers ({self._dtype})", received)
         dtype = np.dtype(self._dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(dtype)
@@ -304,17 +292,6 @@ class _Input:
             received = f"{array[~kept].flat[0]}, of dtype {array.dtype}"
             raise self._error("hold", f"numbers that {dtype} holds", received)
         return cast
-
-    def _with_rank(self, array):
-        """Adds or drops a last axis of size 1, as Keras does."""
-        rank = len(self.shape)
-        if array.ndim == rank + 1 and array.shape[-1] == 1:
-            return array[..., 0]
-        if rank and array.ndim == rank - 1 and self.shape[-1] == 1:
-            return array[..., None]
-        if array.ndim != rank:
-            raise self._misfit(array)
-        return array
 
 
 _NUMBERS = {"bool", "float16", "float32", "float64"} | {

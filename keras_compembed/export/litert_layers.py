@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 
 import keras
@@ -12,9 +13,6 @@ from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.only_readers import Graphs
 from keras_compembed.exchange.only_readers import find_poolings
 from keras_compembed.exchange.only_readers import ids_of
-from keras_compembed.export.recurrent import call_on_all_steps
-from keras_compembed.export.recurrent import inner_loop
-from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.row_products import ROOM
@@ -36,10 +34,7 @@ _PASSES = (
 
 
 def exchange_forms(model, options):
-    """Makes the layers of a copy compute in ops that LiteRT has.
-
-    Returns the forms of look-up layers by layer, and names of folded layers.
-    """
+    """Gives layers their forms: these by layer, and names of folded layers."""
     layers = all_layers(model)
     # All before one is exchanged: encoders of features are layers, too.
     forms = {
@@ -50,7 +45,7 @@ def exchange_forms(model, options):
     folded = _rewrite_graphs(model, forms, options)
     for layer, form in forms.items():
         layer.store = form
-        if layer.combiner is not None and form.products is not None:
+        if layer.combiner is not None and form.has_features:
             layer.combiner = FormCombiner(
                 layer.combiner.name, layer.combiner.empty_value, form
             )
@@ -59,17 +54,16 @@ def exchange_forms(model, options):
             layer.inner_loop = functools.partial(inner_loop, layer)
         elif isinstance(layer, keras.layers.TimeDistributed):
             layer.call = functools.partial(call_on_all_steps, layer)
-        elif isinstance(layer, CANESoftmax):
-            if isinstance(layer.selector, BeamTree):
-                _fix_frontier(layer)
+        elif isinstance(getattr(layer, "selector", None), BeamTree):
+            # One matrix, in place of rows to be added up in each call.
+            parts = layer.selector.frontier(layer.scores)
+            parts = [tf.constant(each.numpy()) for each in parts]
+            layer.selector.frontier = functools.partial(_same, parts)
     return forms, folded
 
 
-def _fix_frontier(head):
-    """One matrix, in place of rows to be added up in each call."""
-    parts = head.selector.frontier(head.scores)
-    constants = [tf.constant(each.numpy()) for each in parts]
-    head.selector.frontier = lambda scores: constants
+def _same(value, *args):
+    return value
 
 
 def _rewrite_graphs(model, forms, options):
@@ -91,7 +85,7 @@ def _rewrite_graphs(model, forms, options):
         if made:
             pairs.update(made)
             folded[owner.name] = None
-        if pooling is not None and (made or form.products.may_sum(shape[1])):
+        if pooling is not None and (made or form.sums_faster(shape[1])):
             pooled[layer] = pooling
     # What pools rows of others, too, which stay.
     stay = {
@@ -105,10 +99,10 @@ def _rewrite_graphs(model, forms, options):
             continue
         layer.combiner = Combiner(pooling.combiner, pooling.empty_value)
         layer.mask_zero = pooling.mask_zero
-        pairs.update((x, Twin(x, lambda rows: rows)) for x in pooling.passed)
-        pairs[operation] = Twin(
-            operation, functools.partial(_pass, operation.keepdims)
-        )
+        pairs.update((x, Twin(x, _same)) for x in pooling.passed)
+        expand = functools.partial(tf.expand_dims, axis=1)
+        hand_on = expand if operation.keepdims else _same
+        pairs[operation] = Twin(operation, hand_on)
     exchange_layers(model, list(pairs.items()))
     return tuple(folded)
 
@@ -127,7 +121,7 @@ def _only_reader(graphs, graph, node):
 def _is_plain(layer, form):
     """Whether a layer does no more than its own base."""
     return (
-        form.products is not None
+        form.has_features
         and type(layer).call is LookupLayer.call
         and type(layer).look_up is LookupLayer.look_up
     )
@@ -142,11 +136,6 @@ def _has_other_value(layer):
         and combiner.empty_value
         and not math.isnan(combiner.empty_value)
     )
-
-
-def _pass(keepdims, vectors):
-    """Hands on vectors that are pooled already."""
-    return tf.expand_dims(vectors, 1) if keepdims else vectors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,44 +191,38 @@ class FormCombiner(Combiner):
 
 
 def fold_into(form, layer, owner, options, sums, length):
-    """Pairs to exchange so that a look-up gives what its reader makes of it.
-
-    Empty where that is not possible, or does not pay. `sums` tells whether
-    vectors are added up before.
-    """
+    """Pairs by which a look-up does its reader's work; {} if that is slow."""
     is_dense = type(owner) is keras.layers.Dense
     if not _can_fold(owner, form, options, sums):
         return {}
     kernel = keras.ops.convert_to_numpy(owner.kernel).astype("float32")
     width = kernel.shape[-1] if is_dense else kernel.shape[0] * kernel.shape[-1]
-    if not _pays(options, form.products, sums, length, width):
+    if not _pays(options, form, sums, length, width):
         return {}
-    finish = functools.partial(_finish, owner)
     if is_dense:
         form.kernel, layer.output_dim = kernel, owner.units
-        return {owner: Twin(owner, finish)}
-    kernel = tf.constant(form.products.fold(kernel))
-    return {
-        layer: Twin(layer, form.spread),
-        owner: Twin(owner, lambda x: finish(_convolve(owner, x, kernel))),
-    }
+        return {owner: Twin(owner, functools.partial(_finish, owner))}
+    twin = keras.layers.Conv1D.from_config(owner.get_config())
+    twin.build((None, None, form.columns))
+    twin.set_weights([form.fold(kernel), *owner.get_weights()[1:]])
+    return {layer: Twin(layer, form.spread), owner: twin}
 
 
-def _pays(options, products, sums, length, width):
+def _pays(options, form, sums, length, width):
     """Whether kernels shall become part of a table."""
-    if not products.can_fold:
+    if not form.can_fold:
         return False
     quantize = options.quantize
     number = WEIGHT_BYTES[quantize]
     # Of layers, unlike of codebooks.
     of_kernel = 4 if quantize == "int8_codebooks" else number
-    before = number * products.num_numbers
-    before += of_kernel * products.width * width
-    after = number * products.columns * width
-    room = ROOM[options.optimize_for] * (products.num_bytes + before)
+    before = number * form.num_numbers
+    before += of_kernel * form.store.output_dim * width
+    after = number * form.columns * width
+    room = ROOM[options.optimize_for] * (form.num_bytes + before)
     if not room:
         return after < before
-    return after <= before + room and products.folds_faster(width, sums, length)
+    return after <= before + room and form.folds_faster(width, sums, length)
 
 
 def _can_fold(owner, form, options, sums):
@@ -250,7 +233,7 @@ def _can_fold(owner, form, options, sums):
             options.quantize != "int8_codebooks"
             and owner.groups == 1
             and owner.data_format == "channels_last"
-            and form.products.can_spread
+            and form.can_spread
             and not sums
         )
     else:
@@ -272,23 +255,6 @@ def _finish(layer, outputs):
     return outputs if layer.activation is None else layer.activation(outputs)
 
 
-def _convolve(layer, inputs, kernel):
-    """What a `Conv1D` gives before bias and activation, by another kernel."""
-    padding = layer.padding
-    if padding == "causal":
-        before = layer.dilation_rate[0] * (layer.kernel_size[0] - 1)
-        inputs = keras.ops.pad(inputs, [[0, 0], [before, 0], [0, 0]])
-        padding = "valid"
-    return keras.ops.conv(
-        inputs,
-        kernel,
-        strides=list(layer.strides),
-        padding=padding,
-        data_format=layer.data_format,
-        dilation_rate=layer.dilation_rate,
-    )
-
-
 class Twin(keras.layers.Layer):
     """Gives what a function makes of the first input of a layer."""
 
@@ -300,3 +266,113 @@ class Twin(keras.layers.Layer):
 
     def call(self, inputs, *args, **kwargs):
         return self._function(inputs)
+
+
+def takes(layer, name):
+    """Whether the `call` of a layer has an argument."""
+    return name in inspect.signature(layer.call).parameters
+
+
+def call_on_all_steps(layer, inputs, training=None, mask=None):
+    """In place of the method `call` of a `TimeDistributed` layer."""
+
+    def merge(tensor):
+        shape = tf.concat([[-1], tf.shape(tensor)[2:]], axis=0)
+        merged = tf.reshape(tensor, shape)
+        merged.set_shape((None, *tensor.shape[2:]))
+        return merged
+
+    kwargs = {}
+    if mask is not None and takes(layer.layer, "mask"):
+        kwargs["mask"] = merge(mask)
+    if takes(layer.layer, "training"):
+        kwargs["training"] = training
+    outputs = layer.layer.call(merge(inputs), **kwargs)
+
+    def split(output):
+        shape = tf.concat([tf.shape(inputs)[:2], tf.shape(output)[1:]], axis=0)
+        steps = tf.reshape(output, shape)
+        steps.set_shape((*inputs.shape[:2], *output.shape[1:]))
+        return steps
+
+    return keras.tree.map_structure(split, outputs)
+
+
+def inner_loop(layer, sequences, initial_state, mask=None, training=False):
+    """In place of the method `inner_loop` of a recurrent layer."""
+    cell_kwargs = {}
+    if takes(layer.cell, "training"):
+        cell_kwargs["training"] = training
+
+    def run_cell(inputs, states):
+        output, states = layer.cell(inputs, states, **cell_kwargs)
+        return output, tuple(keras.tree.flatten(states))
+
+    if keras.tree.is_nested(mask):
+        mask = mask[0]
+    if layer.go_backwards:
+        sequences = tf.reverse(sequences, [1])
+        mask = None if mask is None else tf.reverse(mask, [1])
+    steps = tf.shape(sequences)[1]
+    states = tuple(keras.tree.flatten(initial_state))
+
+    def pack(states):
+        return keras.tree.pack_sequence_as(initial_state, list(states))
+
+    # Its value counts only where the mask hides the first step: zeros there.
+    first, _ = run_cell(sequences[:, 0], pack(states))
+    output = tf.zeros_like(first)
+
+    def advance(step, output, states):
+        new_output, new_states = run_cell(
+            tf.gather(sequences, step, axis=1), pack(states)
+        )
+        if mask is not None:
+            seen = tf.gather(tf.cast(mask, tf.bool), step, axis=1)
+            other = (
+                tf.zeros_like(output) if layer.zero_output_for_mask else output
+            )
+            new_output = _where(seen, new_output, other)
+            new_states = tuple(
+                _where(seen, new, old)
+                for new, old in zip(new_states, states, strict=True)
+            )
+        return new_output, new_states
+
+    if layer.unroll:
+        # Without a loop, for runtimes that have none.
+        found = []
+        for step in range(sequences.shape[1]):
+            output, states = advance(step, output, states)
+            found.append(output)
+        outputs = found if layer.return_sequences else [output]
+        return output, tf.stack(outputs, axis=1), pack(states)
+
+    def body(step, output, outputs, *states):
+        new_output, new_states = advance(step, output, states)
+        if layer.return_sequences:
+            # LiteRT loops cannot grow a tensor.
+            here = tf.reshape(tf.equal(every_step, step), ones)
+            outputs = tf.where(here, tf.expand_dims(new_output, 1), outputs)
+        return (step + 1, new_output, outputs, *new_states)
+
+    ones = (1, -1, *(1 for _ in first.shape[1:]))
+    every_step = tf.range(steps)
+    outputs = tf.expand_dims(output, 1)
+    if layer.return_sequences:
+        outputs = tf.repeat(outputs, steps, axis=1)
+    _, output, outputs, *states = tf.while_loop(
+        lambda step, *_: step < steps,
+        body,
+        (tf.constant(0), output, outputs, *states),
+    )
+    if layer.return_sequences:
+        outputs.set_shape(sequences.shape[:2] + output.shape[1:])
+    return output, outputs, pack(states)
+
+
+def _where(seen, new, old):
+    """`new` for the rows seen, else `old`."""
+    for _ in range(len(new.shape) - 1):
+        seen = tf.expand_dims(seen, -1)
+    return tf.where(seen, new, old)

@@ -53,11 +53,6 @@ class MediaPipeModel:
     Attributes:
         output_names: List of strings.
         labels: Dict from names of outputs to tuples of strings.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ImportError: if mediapipe is not installed.
-        ValueError: if MediaPipe does not open it.
     """
 
     def __init__(self, path, task=None):

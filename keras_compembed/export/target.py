@@ -85,9 +85,6 @@ class Target:
             codewords and of rounded rows, to what rounding each of them makes.
         max_bytes: Optional integer. A file of more bytes is an error, and is
             not written. Defaults to `None`.
-
-    Raises:
-        ValueError: if a field is out of range.
     """
 
     runtime: str = "litert"

@@ -98,10 +98,9 @@ def trace(model, signature):
 
     def serve(*tensors):
         inputs = keras.tree.pack_sequence_as(signature, list(tensors))
-        with contextlib.ExitStack() as stack:
-            # An outer name for a model whose own one cannot be the outermost.
-            if model.name[:1] in "_-/":
-                stack.enter_context(tf.name_scope("model"))
+        # An outer name for a model whose own one cannot be the outermost.
+        is_odd = model.name[:1] in "_-/"
+        with tf.name_scope("model") if is_odd else contextlib.nullcontext():
             return name_outputs(model, model(inputs, training=False))
 
     return tf.function(

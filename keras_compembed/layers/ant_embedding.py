@@ -32,16 +32,14 @@ class ANTEmbedding(LookupLayer):
     """Turns non-negative integers into sparse combinations of anchors.
 
     Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
-    Transform. The table is a product: `E = T A`, of a few anchor embeddings
-    A, `(num_anchors, output_dim)`, and a transform T, `(input_dim,
-    num_anchors)`, of which training makes most numbers exactly 0. Only rows
-    of T that are looked up are multiplied. What is to be stored is A and the
-    non-zeros of T.
+    Transform. The table is a product, `E = T A`, of a few anchors A,
+    `(num_anchors, output_dim)`, and a transform T, `(input_dim,
+    num_anchors)`. Training drives most entries of T to exactly 0; A and the
+    non-zeros of T are all there is to store.
 
     **Training** is plain `fit` with any optimizer, or a loop of your own that
     calls `optimizer.apply`: after each step that moves T comes the proximal
-    step for the loss `l1 * sum |T|`. Gradients of `|T|` would give small
-    numbers, not zeros. Then `kc.strip` the model, or
+    step for the loss `l1 * sum |T|`. Then `kc.strip` the model, or
     `keras_compembed.export_litert` it; both store rows sparse.
 
     To learn T for given anchors (appendix B of the paper), build the layer
@@ -116,10 +114,6 @@ class ANTEmbedding(LookupLayer):
             stands for, -1 for none.
         segments: Tuple of integers, the sizes of the sets of anchors.
 
-    Raises:
-        ValueError: if an argument is unknown or out of range, or `relations`
-            are of other ids or have nothing to act on.
-
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197): Algorithm 1;
           equation 5 (relations)
@@ -184,10 +178,6 @@ class ANTEmbedding(LookupLayer):
             **kwargs: Further arguments of the layer, but for `anchors` and an
                 activation in the `transform`. With `transform="sparse"`, rows
                 have room for `max_nonzeros` numbers.
-
-        Raises:
-            ValueError: if the table is not a finite matrix of numbers up to
-                1e12, or an argument is out of range.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix
@@ -258,9 +248,6 @@ class ANTEmbedding(LookupLayer):
         With `"sparsemax"` and `"entmax"`, those of the weights that they
         give, so that `E = T A` again; with `"softmax"`, of what it is
         applied to.
-
-        Raises:
-            ValueError: if a number is not finite.
         """
         self._require_built("get_transform")
         return self.store.get_transform()

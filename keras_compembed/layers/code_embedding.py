@@ -6,7 +6,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import join_arguments
 from keras_compembed.layers.reverse import check_reverse_table
 from keras_compembed.learners.registry import get_learner
-from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.stores.codes import Codes
 from keras_compembed.stores.store import WeightSpec
 from keras_compembed.utils.saving import read_also
@@ -26,9 +26,8 @@ class CodeEmbedding(LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
-    `num_codebooks` subcodes, each from 0 to `codebook_size - 1`; its vector is
-    composed from the codewords that its subcodes name, one from each
-    codebook. By default it is their sum:
+    `num_codebooks` subcodes from 0 to `codebook_size - 1`; its vector is
+    composed from the codewords that they name, by default their sum:
 
     `E(id) = sum_m codebooks[m, codes[id, m]]`
 
@@ -38,27 +37,23 @@ class CodeEmbedding(LookupLayer):
 
     Codes usually come from a trained table, through `from_table` or
     `keras_compembed.compress_model`. They are then fixed, while
-    codebooks are trained like any weight (set `trainable=False` to freeze
-    them). Without `codes`, each id gets a random code.
+    codebooks are trained like any weight. Without `codes`, each id gets a
+    random code.
 
-    Codes can also be learned by `fit` along with everything else, from a
-    table of queries that only training needs: `codes="softmax"` scores each
-    part of an id's query against keys by dot products and takes the best,
-    backward as if by a softmax; `"nearest"` takes the nearest key, and with
-    composition `"concat"` codewords are the keys. A training step touches the
-    queries of its own ids only. `"follow"` starts from codes and lets them
-    follow the task, see `RecodeEmbeddings`. `kc.strip` drops the queries when
-    done.
+    `fit` can learn codes as well, from a table of queries that `kc.strip`
+    drops when done: `codes="softmax"` takes the key of the largest dot
+    product with each part of an id's query, backward as if by a softmax;
+    `"nearest"` takes the nearest key, and with composition `"concat"`
+    codewords are the keys. `"follow"` starts from codes and lets them follow
+    the task, see `RecodeEmbeddings`.
 
     The table also gives logits: `layer(vectors, reverse=True)`, or
     `vectors @ transpose(layer.embeddings)` in a layer of your own. Both train
     codebooks and composition, while codes learn from look-ups alone.
 
     With a `combiner`, the layer sums or averages the vectors of each row of
-    ids, at a fraction of the time of pooling behind it: it counts how often
-    each codeword is named, and multiplies the counts by the codebooks once.
-    Compositions that are not linear, and steps that learn codes from nothing,
-    compose vectors.
+    ids, at a fraction of the time of pooling behind it, unless the
+    composition is not linear or a step learns codes from nothing.
 
     Example:
 
@@ -94,8 +89,8 @@ class CodeEmbedding(LookupLayer):
             side, `(codebook_size, output_dim)` for composition `"concat"`.
             Defaults to `"uniform"`.
         combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
-            `keras_compembed.Combiner`. Whether and how the vectors of each
-            row of ids are combined. Defaults to `None`.
+            `keras_compembed.Combiner`. How the vectors of each row of ids are
+            combined, if at all. Defaults to `None`.
         reverse: Optional `keras_compembed.Reverse`, options of `reverse`
             calls. A second table has random codes, which are fixed. Defaults
             to `None`.
@@ -145,11 +140,6 @@ class CodeEmbedding(LookupLayer):
         of a product with `embeddings`. A reverse call of more than
         `output_dim` vectors, with a composition that is not linear, or while
         codes are learned, composes the whole table for a while.
-
-    Raises:
-        ValueError: if an argument is unknown or out of range, or an array or
-            an input has the wrong shape. Negative weights with `"sqrtn"` raise
-            in the run.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -231,9 +221,8 @@ class CodeEmbedding(LookupLayer):
             "`codebooks` must not be an array in `from_table`.",
             codebooks=type(kwargs.get("codebooks")).__name__,
         )
+        learning = composition, learner, sample_weight, seed, verbose
         options = {"seed": seed, "verbose": verbose}
-        learning = {"composition": composition, "learner": learner, **options}
-        learning["sample_weight"] = sample_weight
         learner = get_learner(learner, composition, *shape, **options)
         if learn_codes is not None:
             learn_codes.check_teacher(*table.shape)
@@ -253,9 +242,8 @@ class CodeEmbedding(LookupLayer):
         if learn_codes is not None:
             layer.learn_codes.restart(table)
         if reverse_table is not None:
-            learning["dtype"] = layer.dtype_policy
             learned = CodeEmbedding.from_table(
-                reverse_table, *shape, **learning
+                reverse_table, *shape, *learning, dtype=layer.dtype_policy
             )
             layer.reverse_embedding.set_weights(learned.get_weights())
         return layer
@@ -288,7 +276,7 @@ class CodeEmbedding(LookupLayer):
             learn_codes=self.learn_codes,
         )
         self._require_built("recode")
-        return self.store.recode()
+        return self.learn_codes.recode()
 
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
 
@@ -57,7 +58,7 @@ class SplitRows:
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 @dataclasses.dataclass(frozen=True)
-class Combiner:
+class Combiner(Settings):
     """How a layer combines the vectors of each row of ids.
 
     Example:
@@ -94,14 +95,8 @@ class Combiner:
     def get_config(self):
         # JSON has no NaN.
         is_nan = math.isnan(self.empty_value)
-        return {
-            "name": self.name,
-            "empty_value": "nan" if is_nan else self.empty_value,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+        value = "nan" if is_nan else self.empty_value
+        return {"name": self.name, "empty_value": value}
 
     def check_shapes(self, inputs, weights=None, mask=None):
         """Raises if these are not ids, weights and mask of one shape."""

@@ -21,13 +21,9 @@ class FeatureEmbedding(LookupLayer):
     `class_embedding` of a `CANESoftmax`, each step encodes candidates, noises
     and labels alone. The same layer may look up the input as well.
 
-    The encoder is called with `training=False`, in training, too: an id has
-    one vector. `Dropout` does nothing, `BatchNormalization` keeps its averages.
-
-    LiteRT files hold the vectors, computed once, in place of the encoder.
-
-    **Copies.** Configs hold the features, compressed, and the encoder, so
-    that `keras.models.clone_model` makes a layer over the same items. Set new
+    The encoder is called with `training=False`, in training, too: `Dropout`
+    does nothing, `BatchNormalization` keeps its averages. LiteRT files hold
+    the vectors, computed once. Configs hold features and encoder; set new
     features of as many items by `set_weights`.
 
     Example:

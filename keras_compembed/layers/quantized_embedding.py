@@ -4,7 +4,7 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.reverse import check_reverse_table
-from keras_compembed.rounding.round_factors import rank_of_energy
+from keras_compembed.rounding.rounded_table import rank_of_energy
 from keras_compembed.stores.integers import Integers
 from keras_compembed.stores.store import LowRank
 from keras_compembed.utils.saving import read_also
@@ -25,16 +25,15 @@ class QuantizedEmbedding(LookupLayer):
 
     Scales are integers too, in units of one float for the layer. Integers are
     packed in memory, in `.keras` files and in LiteRT files alike, and only
-    those of the ids looked up are unpacked. With `rank`, rows are narrow, and
-    multiplied by a matrix: `E(id) @ projection`.
+    those of the ids looked up are unpacked. With `rank`, rows are low-rank:
+    `E(id) @ projection`.
 
     Rows usually come from a trained table, through `from_table` or
     `keras_compembed.compress_model`. They are then fixed, while
     `projection` is trained like any weight. With `learn_rows`, `fit` trains
-    latent float rows as well, which each call rounds; their gradients are
-    those of rows that are not rounded. A row's scales then follow its latent
-    row, and `scale_unit` grows where a row outgrows it. `kc.strip`
-    drops the latent rows when done.
+    latent float rows as well, which each call rounds, with the gradients of
+    rows that are not rounded; scales follow them. `kc.strip` drops the
+    latent rows when done.
 
     Logits, and sums or means of rows, are as those of a `CodeEmbedding`.
 
@@ -134,10 +133,6 @@ class QuantizedEmbedding(LookupLayer):
                 counts. Only a factored table depends on it.
             verbose: `0` or `1`, whether to say how much was lost.
             **kwargs: Further arguments of the layer.
-
-        Raises:
-            ValueError: if the table is not a finite matrix of numbers up to
-                1e12, or the layer refuses an argument.
         """
         table = check_fitted_table(table, shards=True, warn=False)
         sample_weight = check_sample_weight(sample_weight, len(table))

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
@@ -13,7 +14,7 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 @dataclasses.dataclass(frozen=True)
-class Reverse:
+class Reverse(Settings):
     """Options of calls with `reverse=True`, as in `ReversibleEmbedding`.
 
     A layer with these options also sets the mask of ids on the vectors within
@@ -62,13 +63,6 @@ class Reverse:
         """Logits within the soft cap."""
         cap = self.logit_soft_cap
         return logits if cap is None else tf.tanh(logits / cap) * cap
-
-    def get_config(self):
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
 
 def get_reverse(identifier):

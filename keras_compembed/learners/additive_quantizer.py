@@ -1,10 +1,9 @@
 """Learners of codes whose codewords add up."""
 
-import hashlib
-import json
 import os
 import warnings
 
+import joblib
 import numpy as np
 
 from keras_compembed.compositions.composition import LinearComposition
@@ -26,18 +25,13 @@ from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 from keras_compembed.version import __version__
 
-_CHUNK_BYTES = 1 << 24
-
 
 class AdditiveQuantizer(CodeLearner):
     """Learns codes whose codewords add up to the rows of a table.
 
     Alternates between codes, drawn at a temperature that falls, and least
-    squares for the codebooks. Tables of 10,000 rows or more start from the
-    codes of a linear encoder trained for a moment.
-
-    It runs on one core; tables of 100,000 rows or more, within
-    `joblib.parallel_config`, on several, with the same result.
+    squares for the codebooks. It runs on one core, or within
+    `joblib.parallel_config` on several, with the same result.
 
     Ctrl-C stops `train` early: codes are improved once more, and the best
     found so far are kept. A second Ctrl-C leaves out the improvement.
@@ -103,8 +97,12 @@ class AdditiveQuantizer(CodeLearner):
         path = found = None
         if self.cache is not None and self.seed is not None:
             names = "num_codebooks", "codebook_size", "effort", "seed"
-            settings = {name: getattr(self, name) for name in names}
-            path = _kept_path(self.cache, settings, table, weight)
+            settings = [getattr(self, name) for name in names]
+            # What codes depend on.
+            work = __version__, settings, table, weight
+            name = f"codes-{joblib.hash(work, coerce_mmap=True)}.npz"
+            os.makedirs(self.cache, exist_ok=True)
+            path = os.path.join(self.cache, name)
             found = _load(path)
         if found is not None:
             self._keep(**found)
@@ -123,22 +121,6 @@ class AdditiveQuantizer(CodeLearner):
             return search.encode_rows(
                 table, self.codebooks, np.random.default_rng(self.seed)
             )
-
-
-def _kept_path(folder, settings, *arrays):
-    """Path of a file named by a hash of what codes depend on."""
-    os.makedirs(folder, exist_ok=True)
-    found = hashlib.blake2b(digest_size=16)
-    found.update(json.dumps([__version__, settings]).encode())
-    for array in arrays:
-        if array is None:
-            continue
-        found.update(f"{array.shape} {array.dtype.str}".encode())
-        rows = max(1, _CHUNK_BYTES // max(1, np.asarray(array[:1]).nbytes))
-        for start in range(0, len(array), rows):
-            part = np.ascontiguousarray(array[start : start + rows])
-            found.update(part.view("uint8").reshape(-1).data)
-    return os.path.join(folder, f"codes-{found.hexdigest()}.npz")
 
 
 def _load(path):

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import math
 import random
 
 import keras
@@ -16,12 +17,8 @@ from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_until_stopped
-from keras_compembed.learners.training import AsMatrix
-from keras_compembed.learners.training import KeepBest
 from keras_compembed.learners.training import SquaredDistance
-from keras_compembed.learners.training import drawn_places
 from keras_compembed.learners.training import finish
-from keras_compembed.learners.training import seeded_defaults
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
@@ -194,15 +191,24 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             built=False,
         )
         num_rows, width = input_shape
-        with seeded_defaults(int(self._seeds[6])):
+        # Keras draws the seeds of initializers that are named without one.
+        state = random.getstate()
+        random.seed(int(self._seeds[6]))
+        try:
             self._composition = self._make_composition(
                 width, dtype=self.variable_dtype
             )
-        shape = self._composition.codebooks_shape
+        finally:
+            random.setstate(state)
+        *sizes, code_dim = shape = self._composition.codebooks_shape
         self.build_logits(num_rows, width)
+        initialize = self.codebooks_initializer()
+        matrix = math.prod(sizes), code_dim
         self.codewords = self.add_weight(
             shape=shape,
-            initializer=AsMatrix(self.codebooks_initializer()),
+            initializer=lambda shape, dtype: tf.reshape(
+                initialize(matrix, dtype=dtype), shape
+            ),
             autocast=False,
             name="codewords",
         )
@@ -294,7 +300,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             if not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
-        best = KeepBest()
+        best = keras.callbacks.EarlyStopping(
+            patience=training.iterations, restore_best_weights=True
+        )
         batches = tf.data.Dataset.from_generator(
             lambda: self._batches(table, weight, training.batch_size, 5),
             output_signature=tuple(
@@ -321,7 +329,13 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             )
         except KeyboardInterrupt:
             print("\nInterrupted: the best weights so far are kept.")
-        finish(best.restore)
+        if best.best_weights is not None:
+            if not np.isfinite(best.best):
+                raise ValueError(
+                    "The loss became NaN or infinite before the first "
+                    "validation. Lower `learning_rate`, or scale the table."
+                )
+            finish(lambda: self.set_weights(best.best_weights))
         codes = finish(lambda: self._argmax_codes(table))
         if self._refines:
             refined = refine_until_stopped(
@@ -354,9 +368,17 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return self.refine
 
     def _batches(self, table, weight, batch_size, seed):
-        """Yields `(inputs, rows)` of rows drawn at random."""
-        drawn = drawn_places(len(table), weight, batch_size, self._seeds[seed])
-        for places in drawn:
+        """Yields `(inputs, rows)` of rows drawn in proportion to weights."""
+        rng = np.random.default_rng(self._seeds[seed])
+        if weight is not None:
+            cumulative = np.cumsum(weight, dtype="float64")
+            cumulative /= cumulative[-1]
+        while True:
+            if weight is None:
+                places = rng.integers(len(table), size=batch_size)
+            else:
+                draws = rng.random(batch_size)
+                places = np.searchsorted(cumulative, draws, side="right")
             rows = np.asarray(table[places], dtype="float32")
             # TensorFlow takes each array as its own to write over.
             yield self.inputs_of(places, rows), rows.copy()

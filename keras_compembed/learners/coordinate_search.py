@@ -182,6 +182,7 @@ def least_squares_step(codes, codebooks, sums, sample_weight=None):
 def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
     """`least_squares_step` for many codewords, from codes alone."""
     num_codebooks, codebook_size, width = shape
+    size = max(1, (1 << 22) // width)
     diagonal = np.empty((num_codebooks, codebook_size, 1), "float32")
     for m in range(num_codebooks):
         diagonal[m, :, 0] = np.bincount(
@@ -194,7 +195,10 @@ def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
     energy = np.sum(remaining * direction, dtype="float64", axis=(0, 1))
     for _ in range(iterations):
         product = _RIDGE * direction
-        for part, rows in decoded_chunks(codes, direction):
+        for start in range(0, len(codes), size):
+            part = slice(start, start + size)
+            rows = np.zeros((len(codes[part]), width), "float32")
+            subtract_codewords(rows, codes[part], -direction)
             if sample_weight is not None:
                 rows *= sample_weight[part, None]
             sums_by_subcode(rows, codes[part], codebook_size, product)
@@ -209,17 +213,6 @@ def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
         direction = scaled + ratio.astype("float32") * direction
         energy = new_energy
     return solution
-
-
-def decoded_chunks(codes, codebooks):
-    """Yields `(slice, rows that codes stand for)` over codes."""
-    width = codebooks.shape[2]
-    rows = max(1, (1 << 22) // width)
-    for start in range(0, len(codes), rows):
-        part = slice(start, min(start + rows, len(codes)))
-        decoded = np.zeros((part.stop - start, width), "float32")
-        subtract_codewords(decoded, codes[part], -codebooks)
-        yield part, decoded
 
 
 def mean_row(table, sample_weight=None):
@@ -309,14 +302,14 @@ def encode_rows(table, codebooks, rng):
 
 def _encode_block(table, codebooks, seed):
     num_codebooks, codebook_size, width = codebooks.shape
-    beam, rng = _Beam(codebooks), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     sweeps = [Sweep(codebooks, rng) for _ in range(_SWEEPS)]
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
     few = max(1, _BEAM_SCORES // (_BEAM * max(codebook_size, width)))
     offset = np.float32(0)
     for part, rows in centred_chunks(table, offset, codebook_size):
         found = [
-            beam.search(rows[start : start + few])
+            _beam_search(rows[start : start + few], codebooks)
             for start in range(0, len(rows), few)
         ]
         codes[part] = np.concatenate(found)
@@ -327,38 +320,29 @@ def _encode_block(table, codebooks, seed):
     return codes
 
 
-class _Beam:
-    """Beam search over codebooks, the most varied first."""
-
-    def __init__(self, codebooks):
-        means = codebooks.mean(axis=1, keepdims=True)
-        self._offset = means.sum(axis=(0, 1))
-        self._codebooks = codebooks - means
-        self._squares = np.einsum(
-            "mkd,mkd->mk", self._codebooks, self._codebooks
-        )
-        self._order = np.argsort(-self._squares.sum(axis=1), kind="stable")
-
-    def search(self, rows):
-        """Codes `(rows, num_codebooks)` of the best of `_BEAM` candidates."""
-        count, width = rows.shape
-        residuals = (rows - self._offset)[:, None]
-        codes = np.zeros((count, 1, len(self._order)), "intp")
-        distances = np.zeros((count, 1), "float32")
-        each = np.arange(count)[:, None]
-        for m in self._order:
-            codebook = self._codebooks[m]
-            scores = residuals.reshape(-1, width) @ codebook.T
-            scores *= -2
-            scores += self._squares[m]
-            scores = scores.reshape(count, -1, len(codebook))
-            scores += distances[..., None]
-            scores = scores.reshape(count, -1)
-            kept = min(_BEAM, scores.shape[1])
-            best = np.argpartition(scores, kept - 1, axis=1)[:, :kept]
-            distances = np.take_along_axis(scores, best, axis=1)
-            source, subcodes = np.divmod(best, len(codebook))
-            residuals = residuals[each, source] - codebook[subcodes]
-            codes = codes[each, source]
-            codes[..., m] = subcodes
-        return codes[np.arange(count), distances.argmin(axis=1)]
+def _beam_search(rows, codebooks):
+    """Codes `(rows, num_codebooks)`, the most varied codebooks first."""
+    count, width = rows.shape
+    means = codebooks.mean(axis=1, keepdims=True)
+    codebooks = codebooks - means
+    squares = np.einsum("mkd,mkd->mk", codebooks, codebooks)
+    residuals = (rows - means.sum(axis=(0, 1)))[:, None]
+    codes = np.zeros((count, 1, len(codebooks)), "intp")
+    distances = np.zeros((count, 1), "float32")
+    each = np.arange(count)[:, None]
+    for m in np.argsort(-squares.sum(axis=1), kind="stable"):
+        codebook = codebooks[m]
+        scores = residuals.reshape(-1, width) @ codebook.T
+        scores *= -2
+        scores += squares[m]
+        scores = scores.reshape(count, -1, len(codebook))
+        scores += distances[..., None]
+        scores = scores.reshape(count, -1)
+        kept = min(_BEAM, scores.shape[1])
+        best = np.argpartition(scores, kept - 1, axis=1)[:, :kept]
+        distances = np.take_along_axis(scores, best, axis=1)
+        source, subcodes = np.divmod(best, len(codebook))
+        residuals = residuals[each, source] - codebook[subcodes]
+        codes = codes[each, source]
+        codes[..., m] = subcodes
+    return codes[np.arange(count), distances.argmin(axis=1)]

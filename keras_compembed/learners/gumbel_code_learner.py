@@ -93,25 +93,16 @@ class GumbelCodeLearner(GradientCodeLearner):
         )
         self.temperature = check_positive_number("temperature", temperature)
         self._noise_seed = keras.random.SeedGenerator(int(self._seeds[0]))
-        glorot = keras.initializers.GlorotUniform
-        self.encoder = keras.Sequential(
-            [
-                keras.layers.Dense(
-                    self.num_codebooks * self.codebook_size // 2,
-                    activation="tanh",
-                    kernel_initializer=self.seeded(glorot, 1),
-                    dtype=self.dtype_policy,
-                    name="hidden",
-                ),
-                keras.layers.Dense(
-                    self.num_codebooks * self.codebook_size,
-                    kernel_initializer=self.seeded(glorot, 2),
-                    dtype=self.dtype_policy,
-                    name="logits",
-                ),
-            ],
-            name="encoder",
-        )
+        units = self.num_codebooks * self.codebook_size
+
+        def dense(units, place, **kwargs):
+            begin = self.seeded(keras.initializers.GlorotUniform, place)
+            kwargs |= {"kernel_initializer": begin, "dtype": self.dtype_policy}
+            return keras.layers.Dense(units, **kwargs)
+
+        hidden = dense(units // 2, 1, activation="tanh", name="hidden")
+        logits = dense(units, 2, name="logits")
+        self.encoder = keras.Sequential([hidden, logits], name="encoder")
 
     def build_logits(self, num_rows, width):
         self.encoder.build((None, width))

@@ -11,10 +11,10 @@ from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.learners.code_learner import GradientCodeLearner
 from keras_compembed.learners.coordinate_search import mean_row
 from keras_compembed.learners.coordinate_search import second_moments
-from keras_compembed.learners.query_codes import pick_best
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import codeword_of_row
 from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.task_codes import pick_best
 from keras_compembed.learners.training import TemperatureSchedule
 from keras_compembed.learners.training import check_rate
 from keras_compembed.learners.training import get_training

@@ -25,19 +25,24 @@ def can_refine(composition):
 
 def refine_composed(table, codes, composition, codebooks, sample_weight=None):
     """Improves codes, codebooks and the composition's weights in turn."""
-    if isinstance(composition, LinearComposition):
-        yield from _refine_linear(
-            table, codes, composition, codebooks, sample_weight
-        )
+    if isinstance(composition, ConcatComposition):
+        parts = composition.num_codebooks
+        steps = refine_parts(table, codebooks, parts, sample_weight)
+        for codes, codebooks, loss in steps:
+            yield codes, codebooks, [], loss
         return
-    if isinstance(composition, SumComposition):
-        steps = refine_codes(table, codes, codebooks, sample_weight, _SWEEPS)
-    else:
-        steps = refine_parts(
-            table, codebooks, composition.num_codebooks, sample_weight
+    folded, weights = np.asarray(composition.fold(codebooks)), []
+    for sweep in range(_SWEEPS):
+        ((codes, folded, loss),) = refine_codes(
+            table, codes, folded, sample_weight, sweeps=1, seed=sweep
         )
-    for codes, codebooks, loss in steps:
-        yield codes, codebooks, [], loss
+        codebooks = folded
+        if isinstance(composition, LinearComposition):
+            codebooks, kernel = factor_codebooks(
+                folded, codes, composition.code_dim, sample_weight
+            )
+            folded, weights = codebooks @ kernel, [kernel]
+        yield codes, codebooks, weights, loss
 
 
 def refine_until_stopped(table, codes, composition, codebooks, weight):
@@ -52,19 +57,6 @@ def refine_until_stopped(table, codes, composition, codebooks, weight):
     except KeyboardInterrupt:
         print("\nInterrupted: the last whole sweep is kept.")
     return found
-
-
-def _refine_linear(table, codes, composition, codebooks, sample_weight):
-    folded = composition.fold(codebooks).numpy()
-    for sweep in range(_SWEEPS):
-        ((codes, full, loss),) = refine_codes(
-            table, codes, folded, sample_weight, sweeps=1, seed=sweep
-        )
-        codebooks, kernel = factor_codebooks(
-            full, codes, composition.code_dim, sample_weight
-        )
-        yield codes, codebooks, [kernel], loss
-        folded = codebooks @ kernel
 
 
 def nearest_composed(table, composition, codebooks, codes=None):

@@ -1,41 +1,10 @@
-"""Learners by default, and ways to learn codes with a task by name."""
-
-import keras
+"""The learner of a table by default."""
 
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
-from keras_compembed.learners.query_codes import NearestCodes
-from keras_compembed.learners.query_codes import SoftmaxCodes
-from keras_compembed.learners.task_codes import FollowingCodes
-from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.utils.validation import require
-
-_TASK_CODES = {
-    "softmax": SoftmaxCodes,
-    "nearest": NearestCodes,
-    "follow": FollowingCodes,
-}
-
-
-def get_task_codes(identifier):
-    """A new `TaskCodes`, and codes to begin with; either may be None."""
-    if isinstance(identifier, str) and identifier in _TASK_CODES:
-        return _TASK_CODES[identifier](), None
-    if isinstance(identifier, dict):
-        identifier = keras.saving.deserialize_keras_object(identifier)
-    if isinstance(identifier, TaskCodes):
-        return identifier.copy(), identifier.first_codes
-    require(
-        identifier is None
-        or isinstance(identifier, (list, tuple))
-        or hasattr(identifier, "__array__"),
-        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)} or "
-        "an instance such as `keras_compembed.learners.SoftmaxCodes()`.",
-        codes=identifier,
-    )
-    return None, identifier
 
 
 def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):

@@ -1,4 +1,4 @@
-"""Codes learned by `fit`, along with the task."""
+"""Codes learned by `fit`, along with the task: by queries, or by following."""
 
 import warnings
 
@@ -7,11 +7,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import split_columns
 from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.optimizers.device_rows import of_all_devices
+from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.validation import check_positive_int
@@ -20,6 +25,13 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 22
+# Statistics of the last ten batches or so. Queries move: older ones would tell
+# what scores were like before.
+_KEPT = 0.9
+# Scores of small queries are small: 1e-6 and less.
+_EPSILON = 1e-9
+# Normalized products with one number tell no more than its sign.
+_PART_WIDTH = 4
 
 
 class TaskCodes(Settings):
@@ -37,7 +49,6 @@ class TaskCodes(Settings):
         self._table_shape = None
         self.teacher = teacher
         self.rows = None
-        self.weights = []
 
     @property
     def teacher(self):
@@ -62,22 +73,17 @@ class TaskCodes(Settings):
 
     def build(self, add_weight, rows):
         """Makes what only learning needs of the rows, a store of codes."""
-        self._add_weight = add_weight
         self.rows = rows
+        # Half precision does not hold sums over ids.
+        dtype = rows.codebooks.dtype
+        self._dtype = keras.backend.result_type(dtype, "float32")
+        zeros = {"shape": (), "initializer": "zeros", "trainable": False}
         # Files of the layer have it.
-        self.add_weight("codes_are_fixed", (), dtype="uint8", trainable=False)
-
-    def add_weight(self, name, shape, **kwargs):
-        """Makes a weight that goes when codes are fixed."""
-        weight = self._add_weight(
-            name=name, shape=shape, **{"initializer": "zeros", **kwargs}
-        )
-        self.weights.append(weight)
-        return weight
+        add_weight("codes_are_fixed", dtype="uint8", **zeros)
 
     def step(self, ids, mask=None):
         """Vectors `(ids, output_dim)` in a training step, and losses."""
-        dtype = exact_dtype(self.rows)
+        dtype = self._dtype
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
             counts = tf.cast(mask, dtype)
@@ -93,7 +99,11 @@ class TaskCodes(Settings):
             distances = tf.square(tf.cast(vectors, dtype) - rows)
             distances = tf.reduce_mean(distances, axis=1)
             losses = [*losses, self.teacher_weight * distances]
-        losses = [mean_over_ids(loss, counts) for loss in losses]
+        total = share_of_device(sum_over_devices(tf.reduce_sum(counts)))
+        losses = [
+            tf.math.divide_no_nan(tf.reduce_sum(counts * loss), total)
+            for loss in losses
+        ]
         return repeat_rows(vectors, places), losses
 
     def learn(self, ids, counts):
@@ -144,26 +154,9 @@ def _check_teacher(teacher, shape):
     )
 
 
-def exact_dtype(rows):
-    """Dtype of what is summed over ids, which half precision does not hold."""
-    return keras.backend.result_type(rows.codebooks.dtype, "float32")
-
-
-def mean_over_ids(values, counts):
-    """Mean of `values`, `(ids,)`, in which each id counts so often."""
-    total = sum_over_devices(tf.reduce_sum(counts))
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(counts * values), share_of_device(total)
-    )
-
-
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FollowingCodes(TaskCodes):
-    """Lets codes follow the task: `codes="follow"`.
-
-    `codes` are those to begin with, an integer array `(input_dim,
-    num_codebooks)`; without, they are random.
-    """
+    """Lets codes, those given or random ones, follow the task."""
 
     starts_from_codes = True
     _settings = "teacher_weight", "recode_every"
@@ -192,9 +185,9 @@ class FollowingCodes(TaskCodes):
 
     def build(self, add_weight, rows):
         super().build(add_weight, rows)
-        self.latents = self.add_weight(
+        self.latents = add_weight(
             "latents",
-            (rows.input_dim, rows.output_dim),
+            shape=(rows.input_dim, rows.output_dim),
             initializer=lambda shape, dtype: tf.cast(
                 rows.decode(rows.stored_codes()), dtype
             ),
@@ -242,3 +235,217 @@ class FollowingCodes(TaskCodes):
         )
         self.rows.assign(new)
         return int((old != new).any(axis=1).sum())
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class SoftmaxCodes(TaskCodes):
+    """Learns codes by dot products: `codes="softmax"`.
+
+    Each id has a query, and each part of it takes the key whose dot product
+    with it is largest; backward, the gradient is that of a softmax.
+
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     100, 8, num_codebooks=4, codes=SoftmaxCodes(temperature=0.5)
+    ... )
+
+    Args:
+        temperature: Positive number. Divides scores before the softmax of
+            the gradient. Defaults to `1.0`.
+        teacher: Optional array `(input_dim, output_dim)`, whose rows vectors
+            are drawn to. Set it again after loading: it is not saved.
+        teacher_weight: Positive number. Weight of the mean squared distance
+            to the teacher's rows. Defaults to `1.0`.
+
+    References:
+        - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
+    """
+
+    _settings = "teacher_weight", "temperature"
+
+    def __init__(self, temperature=1.0, teacher=None, teacher_weight=1.0):
+        super().__init__(teacher, teacher_weight)
+        self.temperature = check_positive_number("temperature", temperature)
+
+    # Whether scores are distances, and codewords are the keys of queries.
+    _is_nearest = _codewords_are_keys = False
+
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
+        composition = rows.composition
+        self._shape = composition.num_codebooks, composition.codebook_size
+        width = composition.output_dim
+        # Where the space of queries is that of the vectors.
+        self._codewords_are_keys = self._is_nearest and isinstance(
+            composition, ConcatComposition
+        )
+        if not self._codewords_are_keys:
+            width = max(width, _PART_WIDTH * self._shape[0])
+        shape = rows.input_dim, width
+        self.queries = add_weight("queries", shape=shape, initializer="uniform")
+        self.keys = rows.codebooks
+        if not self._codewords_are_keys:
+            shape = self._shape[1], width
+            self.keys = add_weight("keys", shape=shape, initializer="uniform")
+        self.score_sums = add_weight(
+            "score_sums",
+            shape=(3, *self._shape),
+            initializer="zeros",
+            dtype=self._dtype,
+            trainable=False,
+            aggregation="mean",
+        )
+
+    def subcodes(self, ids):
+        scores = self._scores(tf.gather(self.queries.value, ids))
+        sums = tf.convert_to_tensor(self.score_sums.value)
+        return best_keys(normalize_scores(scores, sums))
+
+    def learn(self, ids, counts):
+        _, scores = self._ask(ids, counts)
+        picks = pick_best(scores, self.temperature)
+        return self.rows.compose_picks(picks), []
+
+    def _ask(self, ids, counts):
+        """Queries and normalized scores of a training step."""
+        queries = read_rows(self.queries, ids, once=True)
+        scores = self._scores(queries)
+        sums = score_sums(scores, weights_of_different(ids, counts))
+        before = tf.convert_to_tensor(self.score_sums.value)
+        # Constants to gradients.
+        sums = tf.stop_gradient(_KEPT * before + sums)
+        self.score_sums.assign(sums)
+        return queries, normalize_scores(scores, sums)
+
+    def _scores(self, queries):
+        """How well each key answers each part of a query."""
+        queries = tf.cast(queries, self._dtype)
+        keys = tf.cast(self.keys.value, self._dtype)
+        # (M, ids, w) x (M, w, K)
+        parts = split_columns(queries, self._shape[0])
+        parts = tf.transpose(parts, (1, 0, 2))
+        keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 2, 0))
+        scores = tf.matmul(parts, keys)
+        if self._is_nearest:
+            scores *= 2
+            scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
+            scores -= tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
+        return tf.transpose(scores, (1, 0, 2))
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class NearestCodes(SoftmaxCodes):
+    """Learns codes by distances: `codes="nearest"`."""
+
+    _settings = "teacher_weight", "commitment", "temperature"
+    _is_nearest = True
+
+    def __init__(
+        self, commitment=0.25, temperature=1.0, teacher=None, teacher_weight=1.0
+    ):
+        super().__init__(temperature, teacher, teacher_weight)
+        self.commitment = check_positive_number(
+            "commitment", commitment, zero=True
+        )
+
+    def learn(self, ids, counts):
+        if not self._codewords_are_keys:
+            return super().learn(ids, counts)
+        queries, scores = self._ask(ids, counts)
+        vectors = self.rows.compose(best_keys(scores))
+        chosen = tf.cast(vectors, scores.dtype)
+        asked = tf.cast(queries, scores.dtype)
+        distances = tf.square(chosen - tf.stop_gradient(asked))
+        distances += self.commitment * tf.square(
+            tf.stop_gradient(chosen) - asked
+        )
+        vectors += queries - tf.stop_gradient(queries)
+        return vectors, [tf.reduce_mean(distances, axis=1)]
+
+    def restart(self, vectors):
+        # Keys that are not codewords know nothing of vectors. Without sums,
+        # a distance of 0 is the least, whatever the scores of a key are like.
+        if self._codewords_are_keys:
+            self.queries.assign(vectors)
+            self.score_sums.assign(tf.zeros_like(self.score_sums))
+
+
+def best_keys(scores):
+    """int32 `(ids, num_codebooks)`: the key of the best score."""
+    return tf.argmax(scores, axis=2, output_type="int32")
+
+
+def pick_best(scores, temperature=1.0):
+    """One-hot of the best score, with the gradient of the softmax."""
+
+    @custom_gradient
+    def harden(soft):
+        hard = tf.one_hot(
+            tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype
+        )
+        return hard, lambda upstream: upstream
+
+    return harden(tf.nn.softmax(scores / temperature))
+
+
+def weights_of_different(ids, counts):
+    """1 for an id that comes at all, shared by the devices that have it."""
+    comes = counts > 0
+    weights = tf.cast(comes, counts.dtype)
+    if not on_several_devices():
+        return weights
+    everywhere = tf.sort(of_all_devices(tf.where(comes, ids, -1)))
+    devices = tf.searchsorted(everywhere, ids, "right")
+    devices -= tf.searchsorted(everywhere, ids, "left")
+    return weights / tf.cast(tf.maximum(devices, 1), weights.dtype)
+
+
+def score_sums(scores, weights):
+    """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
+    total = tf.reduce_sum(weights)
+    weights = weights[:, None, None]
+    sums = tf.stack(
+        [
+            tf.reduce_sum(weights * scores, axis=0),
+            tf.reduce_sum(weights * tf.square(scores), axis=0),
+            tf.fill(scores.shape[1:], total),
+        ]
+    )
+    return sum_over_devices(sums)
+
+
+def normalize_scores(scores, sums):
+    """Scores less their mean, over their standard deviation."""
+    first, second, total = tf.unstack(sums)
+    # There may be no ids yet, or none but padding.
+    mean = tf.math.divide_no_nan(first, total)
+    variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
+    variance = tf.maximum(variance, 0.0)
+    return (scores - mean) * tf.math.rsqrt(variance + _EPSILON)
+
+
+_TASK_CODES = {
+    "softmax": SoftmaxCodes,
+    "nearest": NearestCodes,
+    "follow": FollowingCodes,
+}
+
+
+def get_task_codes(identifier):
+    """A new `TaskCodes`, and codes to begin with; either may be None."""
+    if isinstance(identifier, str) and identifier in _TASK_CODES:
+        return _TASK_CODES[identifier](), None
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if isinstance(identifier, TaskCodes):
+        return identifier.copy(), identifier.first_codes
+    require(
+        identifier is None
+        or isinstance(identifier, (list, tuple))
+        or hasattr(identifier, "__array__"),
+        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)} or "
+        "an instance such as `keras_compembed.learners.SoftmaxCodes()`.",
+        codes=identifier,
+    )
+    return None, identifier

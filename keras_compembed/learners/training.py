@@ -1,11 +1,8 @@
 """How learners are trained by gradients: settings, and parts of the run."""
 
-import contextlib
 import copy
-import random
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.custom_gradient import custom_gradient
@@ -131,72 +128,6 @@ def finish(step):
     except KeyboardInterrupt:
         print("\nInterrupted: finishing; Ctrl-C once more gives up.")
         return step()
-
-
-class KeepBest(keras.callbacks.Callback):
-    """Remembers the weights of the lowest validation loss."""
-
-    def __init__(self):
-        super().__init__()
-        # One tuple: Ctrl-C comes before or after both are there.
-        self.best = np.inf, None
-        self.validations = 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        if logs["val_loss"] < self.best[0]:
-            weights = [
-                (each, keras.ops.convert_to_numpy(each).copy())
-                for each in self.model.trainable_variables
-            ]
-            self.best = logs["val_loss"], weights
-        self.validations += 1
-
-    def restore(self):
-        weights = self.best[1]
-        if weights is not None:
-            for variable, value in weights:
-                variable.assign(value)
-        elif self.validations:
-            raise ValueError(
-                "The loss became NaN or infinite before the first validation. "
-                "Lower `learning_rate`, or scale the table."
-            )
-
-
-class AsMatrix:
-    """Initializes an array of any rank as a matrix of its last axis."""
-
-    def __init__(self, initializer):
-        self.initializer = initializer
-
-    def __call__(self, shape, dtype=None):
-        matrix = int(np.prod(shape[:-1])), shape[-1]
-        return tf.reshape(self.initializer(matrix, dtype=dtype), shape)
-
-
-@contextlib.contextmanager
-def seeded_defaults(seed):
-    """Seeds of initializers that are named without one follow from `seed`."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
-def drawn_places(num_rows, weight, batch_size, seed):
-    """Yields batches of row numbers drawn in proportion to `weight`."""
-    rng = np.random.default_rng(seed)
-    if weight is not None:
-        cumulative = np.cumsum(weight, dtype="float64")
-        cumulative /= cumulative[-1]
-    while True:
-        if weight is None:
-            yield rng.integers(num_rows, size=batch_size)
-        else:
-            draws = rng.random(batch_size)
-            yield np.searchsorted(cumulative, draws, side="right")
 
 
 def check_rate(name, value):

@@ -1,7 +1,16 @@
-"""Sparse rows as tables of a LiteRT file, and how they are read."""
+"""Sparse rows in a LiteRT file: numbers, columns, where rows begin and end."""
 
 import numpy as np
 import tensorflow as tf
+
+# Longest row up to which windows are no slower than reading what is there.
+_WINDOW = 16
+# Entries counted from a common number.
+_BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
+# Bits set in the numbers below 128.
+_BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(128)], "uint8")
+# Ops are saved unless this share of the bytes is enough.
+_WORTHWHILE = 0.5
 
 
 class CompressedRows:
@@ -17,6 +26,18 @@ class CompressedRows:
         self._step = step
         self.longest = max(1, int(row_lengths.max(initial=0)))
         self.mean_length = (len(values) - 1) / max(1, len(row_lengths))
+        self.has_windows = self.longest <= _WINDOW
+
+    def may_read_windows(self, ids):
+        """Whether rows are read in windows, whose shape is that of ids."""
+        return ids.shape[0] is not None and self.has_windows
+
+    def read(self, ids):
+        """Numbers of rows: rows, columns, values, where windows may hold 0."""
+        if not self.may_read_windows(ids):
+            return self.numbers(ids)
+        rows = tf.cumsum(ones_like_ids(ids), exclusive=True)
+        return tf.expand_dims(rows, 0), *self.windows(ids)
 
     def numbers(self, ids):
         """The numbers of rows one after another: rows, columns, values."""
@@ -97,3 +118,67 @@ def _narrow_columns(columns, num_columns):
     if num_columns <= 2**16:
         return (columns - 2**15).astype("int16"), 2**15
     return columns.astype("int32"), 0
+
+
+class PackedOffsets:
+    """Offsets of compressed rows, as tables that LiteRT reads."""
+
+    def __init__(self, offsets):
+        self._places = _RisingNumbers(offsets)
+        self._bits = None
+        self.tables = self._places.tables
+        present = np.diff(offsets) > 0
+        bits = np.packbits(present, bitorder="little")
+        counts = np.add.reduceat(present, np.arange(0, len(present), 8))
+        ranks = _RisingNumbers(np.cumsum(counts) - counts)
+        places = _RisingNumbers(np.append(offsets[:-1][present], offsets[-1]))
+        tables = [bits, *ranks.tables, _BIT_COUNTS, *places.tables]
+        if _nbytes(tables) < _WORTHWHILE * self.nbytes:
+            self._bits, self._ranks, self._places = bits, ranks, places
+            self.tables = tables
+
+    @property
+    def nbytes(self):
+        """Integer, what the file holds of them."""
+        return _nbytes(self.tables)
+
+    def __call__(self, ids):
+        """int32 tensors of where rows begin and end, for an int32 tensor."""
+        first, last = ids, ids + 1
+        if self._bits is not None:
+            byte, place = ids // 8, ids % 8
+            bits = tf.cast(tf.gather(self._bits, byte), tf.int32)
+            unit = tf.gather(2 ** np.arange(8, dtype="int32"), place)
+            below = tf.gather(_BIT_COUNTS, bits % unit)
+            first = self._ranks(byte) + tf.cast(below, tf.int32)
+            # A row that is not there ends where it begins.
+            last = first + bits // unit % 2
+        return tf.split(self._places(tf.concat([first, last], axis=0)), 2)
+
+
+class _RisingNumbers:
+    """Integers that rise, each as that of its block plus a small one."""
+
+    def __init__(self, numbers):
+        self.tables = [numbers.astype("int32")]
+        self._block = 1
+        for block in _BLOCKS:
+            coarse = numbers[::block].astype("int32")
+            fine = numbers - np.repeat(coarse, block)[: len(numbers)]
+            if fine.max() > np.iinfo("int16").max:
+                break
+            fine = fine.astype("uint8" if fine.max() < 256 else "int16")
+            if _nbytes([coarse, fine]) < _nbytes(self.tables):
+                self.tables = [coarse, fine]
+                self._block = block
+
+    def __call__(self, places):
+        if self._block == 1:
+            return tf.gather(self.tables[0], places)
+        coarse, fine = self.tables
+        numbers = tf.gather(coarse, places // self._block)
+        return numbers + tf.cast(tf.gather(fine, places), tf.int32)
+
+
+def _nbytes(tables):
+    return sum(table.nbytes for table in tables)

@@ -17,8 +17,12 @@ _MIN_RUNTIME = b"min_runtime_version"
 # it when they load the file. The runtimes that have it, by bits of a number.
 _LOOKUP_VERSION = 4
 PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
-# Version of DEQUANTIZE that reads int16; any runtime has it.
-_DEQUANTIZE_VERSION = 3
+# A runtime that unpacks int4 once, and those that read int8 by these ops.
+UNPACK_RUNTIME = (2, 18, 0)
+_PRODUCT_RUNTIME, _GATHER_RUNTIME = (2, 17, 0), (1, 14, 0)
+# Versions of ops by what they read; any runtime has that of int16.
+_INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
+_INT8_GATHER, _INT8_PRODUCT = 2, 12
 # TensorFlow before 2.21 has no name for INT2.
 _TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
@@ -161,11 +165,17 @@ def constants_of(model, graphs):
     return found
 
 
-def pack_tables(model, tables, is_whole=True):
-    """Gives tables the bytes that a file must hold, in place.
+def pack(model, options, is_whole=True):
+    """Packs tables and matrices of a converted file, in place."""
+    pack_tables(model, options.tables, is_whole)
+    quantize_matrices(model, options.matrices)
+    unpack_once(model, options.unpacked)
+    merge_buffers(model)
+    drop_unused(model)
 
-    A file that is whole must have those that it reads.
-    """
+
+def pack_tables(model, tables, is_whole=True):
+    """Gives tables the bytes that a file must hold, in place."""
     buffers = {}
     arrays = [table.converted for table in tables]
     for graph, index, place in find_constants(model, arrays):
@@ -307,7 +317,7 @@ def _keep_unit(model, graph, index, unit):
         for place in (index, source):
             kind = graph.tensors[place].type
             set_integers(graph.tensors[place], kind, np.array([unit]))
-        dequantize = make_dequantize(model, _DEQUANTIZE_VERSION, source, target)
+        dequantize = make_dequantize(model, _INT16_DEQUANTIZE, source, target)
         graph.operators[graph.operators.index(product)] = dequantize
         for op in (cast, *makers):
             if not list_readers(graph, op.outputs[0]):
@@ -442,3 +452,95 @@ def _has_scales(tensor):
     """Whether integers stand for floats, as weights of int8 do."""
     scale = getattr(tensor.quantization, "scale", None)
     return scale is not None and len(scale) > 0
+
+
+def quantize_matrices(model, matrices):
+    """Makes matrices int8, wherever ops read them that can, in place."""
+    wanted = [
+        np.ascontiguousarray(form, dtype="float32")
+        for matrix in matrices
+        for form in (matrix, matrix.T)
+    ]
+    buffers = {}
+    for graph, index, place in find_constants(model, wanted):
+        readers = list_readers(graph, index)
+        kinds = {
+            (name_op(model, op), list(op.inputs).index(index)) for op in readers
+        }
+        is_product = kinds == {("FULLY_CONNECTED", 1)}
+        if not is_product and kinds != {("GATHER", 0)}:
+            continue
+        tensor = graph.tensors[index]
+        # Matrices of other shapes may have the same bytes.
+        key = tensor.buffer, tuple(tensor.shape), is_product
+        if key not in buffers:
+            values, along = wanted[place], 1 if is_product else None
+            # Whole numbers up to 127, and the steps they are multiples of.
+            scales = np.abs(values).max(axis=along, initial=0.0, keepdims=True)
+            scales = np.where(scales > 0, scales, 127) / 127
+            scales = scales.astype("float32")
+            data = np.clip(np.rint(values / scales), -127, 127)
+            data = data.astype("int8").reshape(-1).view("uint8")
+            buffers[key] = add_buffer(model, data), scales.reshape(-1)
+        tensor.buffer, scales = buffers[key]
+        set_integers(tensor, schema.TensorType.INT8, scales)
+        for op in readers:
+            if is_product:
+                op.opcodeIndex = find_opcode(
+                    model, schema.BuiltinOperator.FULLY_CONNECTED, _INT8_PRODUCT
+                )
+                op.builtinOptions.asymmetricQuantizeInputs = True
+            else:
+                _make_float_again(model, graph, op, scales)
+        raise_min_runtime(
+            model, _PRODUCT_RUNTIME if is_product else _GATHER_RUNTIME
+        )
+
+
+def _make_float_again(model, graph, gather, scales):
+    """Puts a DEQUANTIZE behind a GATHER."""
+    gather.opcodeIndex = find_opcode(
+        model, schema.BuiltinOperator.GATHER, _INT8_GATHER
+    )
+    (output,) = gather.outputs
+    rows = copy.copy(graph.tensors[output])
+    rows.name = rows.name + b"_int8"
+    set_integers(rows, schema.TensorType.INT8, scales)
+    graph.tensors.append(rows)
+    source = len(graph.tensors) - 1
+    gather.outputs = np.array([source], dtype="int32")
+    op = make_dequantize(model, _INT8_DEQUANTIZE, source, output)
+    graph.operators.insert(graph.operators.index(gather) + 1, op)
+
+
+def unpack_once(model, tables):
+    """Makes the runtime turn tables into floats when it loads a file."""
+    found, packed = find_constants(model, tables), {}
+    for graph, index, _ in found:
+        tensor = graph.tensors[index]
+        unpacked = schema.TensorT()
+        unpacked.type = schema.TensorType.FLOAT32
+        unpacked.shape = tensor.shape
+        unpacked.shapeSignature = tensor.shapeSignature
+        unpacked.buffer = add_buffer(model)
+        unpacked.name = b"one_hot_rows_as_floats"
+        place = len(graph.tensors)
+        graph.tensors.append(unpacked)
+        for gather in gathers_of_floats(model, graph, index, max_rank=8):
+            gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
+        operator = make_dequantize(model, _INT4_DEQUANTIZE, index, place)
+        graph.operators.insert(0, operator)
+        tensor.name = b"one_hot_rows"
+        set_integers(
+            tensor, schema.TensorType.INT4, np.ones(1, dtype="float32")
+        )
+        # Other tensors may share the buffer: of any type, by equal bytes.
+        old = tensor.buffer
+        if old not in packed:
+            numbers = np.asarray(model.buffers[old].data, "uint8")
+            numbers = np.pad(numbers, (0, len(numbers) % 2))
+            packed[old] = add_buffer(model, numbers[0::2] | numbers[1::2] << 4)
+        tensor.buffer = packed[old]
+    drop_unused(model)
+    if found:
+        raise_min_runtime(model, UNPACK_RUNTIME)

@@ -61,13 +61,12 @@ class ExportOptions:
 
 
 class LiteRTForm:
-    """A store in ops that LiteRT has, for layers of copies that are exported.
+    """A store in ops that LiteRT has, for layers of exported copies."""
 
-    A form adds each `StoredTable` of the file to the options' `tables`.
-    """
-
-    # How vectors meet the layers behind a look-up, see `RowProducts`.
-    products = None
+    # Whether vectors are features of ids, `columns` wide, times a `matrix`;
+    # then they are added up before, and layers behind may become part of it.
+    # In a file it has `num_numbers`, and rows take `num_bytes`.
+    has_features = can_fold = can_spread = False
     # Of a `Dense` layer that vectors are multiplied by, if it is folded.
     kernel = None
     # Whether the graph that was traced reads rows, and adds them up.
@@ -86,7 +85,7 @@ class LiteRTForm:
         """Same, of any integers, and times the kernel."""
         self.is_read, ids = True, tf.cast(ids, tf.int32)
         if self.kernel is not None:
-            return self.products.rows(ids, self.kernel)
+            return self.folded_rows(ids)
         return self.look_up(ids)
 
     def read_all(self):
@@ -99,22 +98,35 @@ class LiteRTForm:
 
     def may_sum(self, length):
         """Whether to add up texts of so many ids by products."""
-        return self.kernel is not None or self.products.may_sum(length)
+        return self.kernel is not None or self.sums_faster(length)
+
+    def sums_faster(self, length):
+        """Whether adding up features takes less time, if nothing is folded."""
+        return True
+
+    def folds_faster(self, width, sums=False, length=None):
+        """Whether vectors times a matrix are made faster by folding it."""
+        own = self.store.output_dim
+        return self.columns * width < (self.columns + width) * own
+
+    def fold(self, kernel=None):
+        """The matrix `(columns, output_dim)`, if any, times another one."""
+        return self.matrix if kernel is None else self.matrix @ kernel
 
     def pool(self, ids, counts=None, weights=None, mean=False):
         """Sums or means of vectors of ids `(texts, length)`, by products."""
         self.is_read = self.is_pooled = True
         ids = tf.cast(ids, tf.int32)
-        sums = self.products.sums(ids, counts, weights, mean)
-        matrix = self.products.fold(self.kernel)
+        sums = self.feature_sums(ids, counts, weights, mean)
+        matrix = self.fold(self.kernel)
         if matrix is None:
             return sums
         return tf.matmul(sums, tf.constant(self._options.note(matrix)))
 
     def spread(self, ids):
-        """Features of `products` of ids `(texts, length)`, one by one."""
+        """Features `(texts, length, columns)` of ids, one by one."""
         self.is_read = True
-        return self.products.spread(tf.cast(ids, tf.int32))
+        return self.features(tf.cast(ids, tf.int32))
 
     def parts(self):
         """As of a store: layers that hold some of the weights."""
@@ -135,11 +147,6 @@ class LiteRTForm:
         return top_of_chunks(self.score_chunks(vectors), k)
 
     # What follows is for the comparison of a file's rows with Keras.
-
-    @property
-    def numbers_per_row(self):
-        """Numbers held while a row is read in Keras, about."""
-        return 8 * self.store.output_dim
 
     def ids_to_compare(self):
         """All ids, or enough of them where rows take long."""

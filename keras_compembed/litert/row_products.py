@@ -1,61 +1,17 @@
-"""Vectors as products of features of ids and a matrix."""
+"""Features of ids, whose products with a matrix are vectors."""
 
-import abc
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.litert.flatbuffer import add_buffer
-from keras_compembed.litert.flatbuffer import drop_unused
-from keras_compembed.litert.flatbuffer import find_constants
-from keras_compembed.litert.flatbuffer import gathers_of_floats
-from keras_compembed.litert.flatbuffer import make_dequantize
-from keras_compembed.litert.flatbuffer import raise_min_runtime
-from keras_compembed.litert.flatbuffer import schema
-from keras_compembed.litert.flatbuffer import set_integers
+from keras_compembed.litert.flatbuffer import UNPACK_RUNTIME
 from keras_compembed.utils.sizes import WEIGHT_BYTES
 
-# Version of DEQUANTIZE that reads tables of int4, and a runtime that has it.
-_DEQUANTIZE_VERSION = 6
-UNPACK_RUNTIME = (2, 18, 0)
 # Part of what codes and codewords take that may be added to save time.
 ROOM = {None: 0.02, "latency": math.inf, "size": 0, "memory": 0}
 # Bytes of the ops that take subcodes out of bytes, and of all others.
 _DIGIT_OPS, _OTHER_OPS = 690, 5000
-
-
-class RowProducts(abc.ABC):
-    """What is added up and multiplied once where vectors meet a layer."""
-
-    # `columns` of features, `width` of vectors, `num_numbers` of the matrix and
-    # `num_bytes` of rows in a file are attributes.
-    can_fold = True
-    can_spread = True
-
-    @abc.abstractmethod
-    def rows(self, ids, kernel):
-        """Vectors of a rank-1 tensor of ids, times a matrix."""
-
-    @abc.abstractmethod
-    def spread(self, ids):
-        """Features `(texts, length, columns)` of each of some ids."""
-
-    @abc.abstractmethod
-    def sums(self, ids, counts=None, weights=None, mean=False):
-        """Features `(texts, columns)` of sums of vectors."""
-
-    def folds_faster(self, width, sums=False, length=None):
-        """Whether vectors times a matrix are made faster by folding it."""
-        return self.columns * width < (self.columns + width) * self.width
-
-    def may_sum(self, length):
-        """Whether to add up texts of so many ids, or None if that is open."""
-        return True
-
-    def fold(self, kernel=None):
-        """The matrix `(columns, width)`, if any, times another one."""
-        return self._matrix if kernel is None else self._matrix @ kernel
 
 
 def unflatten(rows, ids, width):
@@ -97,10 +53,7 @@ def count_ids(counts):
 
 
 class OneHotRows:
-    """Rows of ids as one-hot vectors of their subcodes, side by side.
-
-    All subcodes of a byte are looked up as one, unless that takes space.
-    """
+    """Rows of ids as one-hot vectors of their subcodes, side by side."""
 
     def __init__(self, codes, num_values, options):
         self._codes, self._options = codes, options
@@ -145,36 +98,3 @@ class OneHotRows:
             return tf.gather(self._table.astype("float32"), numbers)
         self._options.unpacked.append(self._table)
         return tf.cast(tf.gather(self._table, numbers), tf.float32)
-
-
-def unpack_once(model, tables):
-    """Makes the runtime turn tables into floats when it loads a file."""
-    found, packed = find_constants(model, tables), {}
-    for graph, index, _ in found:
-        tensor = graph.tensors[index]
-        unpacked = schema.TensorT()
-        unpacked.type = schema.TensorType.FLOAT32
-        unpacked.shape = tensor.shape
-        unpacked.shapeSignature = tensor.shapeSignature
-        unpacked.buffer = add_buffer(model)
-        unpacked.name = b"one_hot_rows_as_floats"
-        place = len(graph.tensors)
-        graph.tensors.append(unpacked)
-        for gather in gathers_of_floats(model, graph, index, max_rank=8):
-            gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
-        operator = make_dequantize(model, _DEQUANTIZE_VERSION, index, place)
-        graph.operators.insert(0, operator)
-        tensor.name = b"one_hot_rows"
-        set_integers(
-            tensor, schema.TensorType.INT4, np.ones(1, dtype="float32")
-        )
-        # Other tensors may share the buffer: of any type, by equal bytes.
-        old = tensor.buffer
-        if old not in packed:
-            numbers = np.asarray(model.buffers[old].data, "uint8")
-            numbers = np.pad(numbers, (0, len(numbers) % 2))
-            packed[old] = add_buffer(model, numbers[0::2] | numbers[1::2] << 4)
-        tensor.buffer = packed[old]
-    drop_unused(model)
-    if found:
-        raise_min_runtime(model, UNPACK_RUNTIME)

@@ -15,7 +15,7 @@ from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.registry import get_learner
-from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.stores.codes import count_code_bytes

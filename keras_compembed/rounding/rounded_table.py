@@ -1,12 +1,41 @@
-"""A table of small integers and their scales, as arrays."""
+"""Tables rounded to few bits, also as narrow rows times a matrix."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
+
+# Numbers at a time, as many as caches hold.
+_CHUNK_ELEMENTS = 1 << 16
+# Below this, an integer scale is more than a tenth off.
+_COARSE = 5
+# Scales so much larger than there is room for cut numbers off that hardly
+# matter.
+_ROOM = 1.1
+# Scales to begin from, as shares of the one that cuts no number off. The
+# fewer the integers, the more the largest numbers are worth cutting off.
+_SHARES = {
+    8: (1.0, 0.9),
+    4: tuple(np.linspace(0.5, 1.0, 6)),
+    2: tuple(np.linspace(0.2, 1.0, 8)),
+}
+# Of short blocks, one scale may suit far better than those next to it, even
+# one larger than any number asks for.
+FINE_SHARES = {
+    8: tuple(np.linspace(0.9, 1.3, 24)),
+    4: tuple(np.linspace(0.5, 1.3, 32)),
+    2: tuple(np.linspace(0.2, 1.1, 16)),
+}
+# Same, while integers are searched.
+_SEARCHED_ELEMENTS = 1 << 17
+# More lower the error by less than a hundredth.
+_SWEEPS = {8: 0, 4: 1, 2: 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,3 +98,279 @@ def unpack_integers(packed, width, bits):
     fields = unpack_codes(packed, width, 2**bits)
     # The highest bit of a field becomes that of the byte, and comes back.
     return (fields << (8 - bits)).view("int8") >> (8 - bits)
+
+
+def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
+    """Rounds a table to integers, each block of a row with its best scale."""
+    num_rows, width = table.shape
+    block_size = block_size or width
+    num_blocks = count_blocks(width, block_size)
+    best = np.empty((num_rows, num_blocks), "float32")
+    for rows, blocks in _blocks(table, block_size):
+        best[rows] = best_scales(blocks, bits).reshape(-1, num_blocks)
+    highest = np.iinfo(scale_dtype).max
+    if unit is None:
+        unit = scale_unit(best.max(), highest)
+    scales = np.empty(best.shape, scale_dtype)
+    integers = np.empty((num_rows, width), "int8")
+    for rows, blocks in _blocks(table, block_size):
+        near = best[rows].reshape(-1)
+        chosen, rounded = _search_scales(blocks, near, unit, highest, bits)
+        scales[rows] = chosen.reshape(-1, num_blocks)
+        rounded = rounded.reshape(len(rounded) // num_blocks, -1)
+        integers[rows] = rounded[:, :width]
+    return RoundedTable(integers, scales, unit, block_size)
+
+
+def warn_if_coarse(table, rounded):
+    """Warns where rows are so short that their scales cost precision."""
+    coarse = rounded.scales < _COARSE
+    if rounded.scales.dtype != "int8" or coarse.mean() <= 0.1:
+        return
+    # Blocks of zeros lose nothing.
+    for rows, blocks in _blocks(table, rounded.block_size):
+        coarse[rows] &= blocks.any(axis=1).reshape(coarse[rows].shape)
+    few = coarse.mean()
+    if few <= 0.1:
+        return
+    warnings.warn(
+        f"Scales of {few:.0%} of the rows are below {_COARSE} of 127, as other "
+        "rows are far longer, and so coarse that they cost precision. Pass "
+        "`scale_dtype='int16'`.",
+        stacklevel=4,
+    )
+
+
+def scale_unit(largest, highest):
+    """The unit of which the largest scale is the highest integer."""
+    unit = np.float32(largest) / np.float32(highest)
+    # A table of zeros, or of numbers that float32 hardly holds.
+    return unit if unit > 0 else np.float32(np.finfo("float32").tiny)
+
+
+def check_room(table, bits, block_size, scale_dtype, unit):
+    """Raises if rows need larger scales than there is room for."""
+    largest = max(
+        float(best_scales(blocks, bits).max())
+        for _, blocks in _blocks(table, block_size or table.shape[1])
+    )
+    room = float(np.iinfo(scale_dtype).max * unit)
+    require(
+        largest <= _ROOM * room,
+        "`vectors` must be about as large as the largest rows of the layer at "
+        f"most, whose scales reach {room:.3g}.",
+        scales=largest,
+    )
+
+
+def best_scales(blocks, bits):
+    """A float scale for each block."""
+    whole = uncut_scales(blocks, bits)
+    gains = np.full(len(blocks), -1, "float32")
+    best = whole.copy()
+    for share in _SHARES[bits]:
+        integers = round_blocks(blocks, np.float32(share) * whole, bits)
+        products = np.einsum("bi,bi->b", blocks, integers)
+        squares = np.einsum("bi,bi->b", integers, integers)
+        fit = np.zeros_like(products)
+        np.divide(products, squares, out=fit, where=squares > 0)
+        # By how much the error is lower.
+        gain = products * fit
+        better = gain > gains
+        gains = np.where(better, gain, gains)
+        best = np.where(better, np.maximum(fit, 0), best)
+    return best
+
+
+def uncut_scales(blocks, bits):
+    """The smallest scales by which no number is beyond the integers."""
+    lowest, highest = integer_range(bits)
+    return np.maximum(blocks.max(1) / highest, blocks.min(1) / lowest)
+
+
+def round_blocks(blocks, scales, bits):
+    """Blocks as integers of given scales, a float array of their shape."""
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+    integers = blocks * inverse[:, None]
+    np.rint(integers, out=integers)
+    return np.clip(integers, *integer_range(bits), out=integers)
+
+
+def _search_scales(blocks, near, unit, highest, bits):
+    """The best of many integer scales, and blocks rounded for them."""
+    whole = uncut_scales(blocks, bits) / unit
+    near = np.floor(near / unit)
+    errors = np.full(len(blocks), np.inf, "float32")
+    best = np.zeros(len(blocks), "float32")
+    for scales in (
+        near,
+        near + 1,
+        *(np.rint(np.float32(share) * whole) for share in FINE_SHARES[bits]),
+    ):
+        scales = np.clip(scales, 0, highest)
+        steps = scales * unit
+        integers = round_blocks(blocks, steps, bits)
+        # Less the squares of the block itself.
+        error = np.einsum("bi,bi->b", integers, integers) * steps
+        error -= 2 * np.einsum("bi,bi->b", blocks, integers)
+        error *= steps
+        better = error < errors
+        errors[better] = error[better]
+        best[better] = scales[better]
+    return best, round_blocks(blocks, best * unit, bits)
+
+
+def _blocks(table, block_size):
+    """Yields slices of rows and their blocks, `(rows * blocks, size)`."""
+    width = table.shape[1]
+    size = max(1, _CHUNK_ELEMENTS // width)
+    room = -width % block_size
+    for start, rows in float_chunks(table, size):
+        if room:
+            rows = np.pad(rows, ((0, 0), (0, room)))
+        part = slice(start, start + len(rows))
+        yield part, rows.reshape(-1, block_size)
+
+
+def round_factors(
+    table,
+    rank,
+    bits,
+    block_size=None,
+    scale_dtype="int8",
+    sample_weight=None,
+    seed=None,
+):
+    """Quantized rows, what they were rounded from, and their projection."""
+    directions, _ = principal_directions(table, sample_weight)
+    straight = directions[:, :rank].T
+    gaussian = np.random.default_rng(seed).normal(size=(rank, rank))
+    turned = np.linalg.qr(gaussian)[0] @ straight
+    lowest = np.inf
+    for start in (straight, turned):
+        start = start.astype("float32")
+        rows = _times(table, start.T)
+        candidate = round_rows(rows, bits, block_size, scale_dtype)
+        error = _error(rows, candidate, sample_weight)
+        if error < lowest:
+            lowest, projection, latents = error, start, rows
+            rounded = candidate
+    sweeps = _SWEEPS[bits]
+    for _ in range(sweeps):
+        projection = _fit_projection(table, rounded, sample_weight)
+        rounded = _search(table, projection, rounded, bits)
+    if sweeps:
+        projection = _fit_projection(table, rounded, sample_weight)
+        latents = _latents(table, projection)
+    return rounded, latents, projection
+
+
+def round_onto(table, projection, bits, block_size, scale_dtype, unit):
+    """Quantized rows for a projection, and what they were rounded from."""
+    latents = _latents(table, projection)
+    rounded = round_rows(latents, bits, block_size, scale_dtype, unit)
+    for _ in range(_SWEEPS[bits]):
+        rounded = _search(table, projection, rounded, bits)
+    return rounded, latents
+
+
+def _latents(table, projection):
+    inverse = np.linalg.pinv(projection.astype("float64"))
+    return _times(table, inverse.astype("float32"))
+
+
+def _times(table, matrix):
+    return np.concatenate([rows @ matrix for _, rows in float_chunks(table)])
+
+
+def principal_directions(table, sample_weight=None):
+    """Directions of a table, and the energy along each, most first."""
+    products = np.zeros((table.shape[1],) * 2)
+    for start, rows in float_chunks(table):
+        products += _weighted(rows, sample_weight, start).T @ rows
+    energies, directions = np.linalg.eigh(products)
+    return directions[:, ::-1], np.maximum(energies[::-1], 0)
+
+
+def rank_of_energy(table, share, sample_weight=None):
+    """The smallest rank that keeps a share of a table's weighted energy."""
+    _, energies = principal_directions(table, sample_weight)
+    kept = np.cumsum(energies)
+    return int(np.searchsorted(kept, share * kept[-1])) + 1
+
+
+def _weighted(rows, sample_weight, start):
+    if sample_weight is None:
+        return rows
+    return rows * sample_weight[start : start + len(rows), None]
+
+
+def _error(table, rounded, sample_weight):
+    """The weighted squared error of a rounded table."""
+    error = 0.0
+    for start, rows in float_chunks(table):
+        rest = rows - rounded.part(start, start + len(rows)).decode()
+        error += np.sum(_weighted(rest, sample_weight, start) * rest)
+    return error
+
+
+def _fit_projection(table, rounded, sample_weight):
+    """The projection of least weighted squared error for rounded rows."""
+    rank = rounded.integers.shape[1]
+    squares = np.zeros((rank, rank))
+    products = np.zeros((rank, table.shape[1]))
+    for start, rows in float_chunks(table):
+        part = rounded.part(start, start + len(rows)).decode()
+        weighted = _weighted(part, sample_weight, start).T
+        squares += weighted @ part
+        products += weighted @ rows
+    solution = np.linalg.pinv(squares, hermitian=True) @ products
+    return solution.astype("float32")
+
+
+def _search(table, projection, rounded, bits):
+    """Rows rounded again for a projection, from those that there are."""
+    gram = projection @ projection.T
+    integers = np.empty_like(rounded.integers)
+    scales = np.empty_like(rounded.scales)
+    size = max(1, _SEARCHED_ELEMENTS // len(gram))
+    for start, rows in float_chunks(table, size):
+        stop = start + len(rows)
+        part = rounded.part(start, stop)
+        part = _search_part(rows @ projection.T, gram, part, bits)
+        integers[start:stop], scales[start:stop] = part
+    return dataclasses.replace(rounded, integers=integers, scales=scales)
+
+
+def _search_part(targets, gram, rounded, bits):
+    """Integers and scales of some rows, each the best given all others."""
+    lowest, highest = integer_range(bits)
+    size, unit = rounded.block_size, rounded.unit
+    # Columns first, as one is searched at a time.
+    integers = rounded.integers.T.astype("float32")
+    scales = rounded.scales.T.astype("float32")
+    rest = (targets - rounded.decode() @ gram).T.copy()
+    for column, own in enumerate(np.diagonal(gram)):
+        if own <= 0:
+            continue
+        steps = scales[column // size] * unit
+        change = rest[column] / own
+        np.divide(change, steps, out=change, where=steps > 0)
+        change[steps == 0] = 0
+        new = np.clip(np.rint(integers[column] + change), lowest, highest)
+        change = (new - integers[column]) * steps
+        integers[column] = new
+        rest -= gram[column][:, None] * change
+    largest = np.iinfo(rounded.scales.dtype).max
+    for block in range(len(scales)):
+        columns = slice(block * size, (block + 1) * size)
+        part = integers[columns]
+        squares = np.einsum("cr,cr->r", part, gram[columns, columns] @ part)
+        products = np.einsum("cr,cr->r", part, rest[columns])
+        change = np.zeros_like(products)
+        np.divide(products, squares * unit, out=change, where=squares > 0)
+        new = np.clip(np.rint(scales[block] + change), 0, largest)
+        change = (new - scales[block]) * unit
+        scales[block] = new
+        rest -= gram[:, columns] @ (part * change)
+    return integers.T, scales.T

@@ -24,14 +24,12 @@ from keras_compembed.anchors.transform import Transform
 from keras_compembed.anchors.transform_rows import FreeEntries
 from keras_compembed.anchors.transform_rows import TransformStart
 from keras_compembed.litert.compressed_rows import CompressedRows
+from keras_compembed.litert.compressed_rows import PackedOffsets
 from keras_compembed.litert.compressed_rows import dense_rows
-from keras_compembed.litert.compressed_rows import ones_like_ids
 from keras_compembed.litert.compressed_rows import round_values
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.litert_form import top_of_chunks
-from keras_compembed.litert.packed_offsets import PackedOffsets
-from keras_compembed.litert.row_products import RowProducts
 from keras_compembed.litert.row_products import join_weights
 from keras_compembed.litert.row_products import length_of
 from keras_compembed.litert.row_products import number_groups
@@ -60,8 +58,6 @@ _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
 _DENSE_ANCHORS = 128
 _DENSE_ANCHORS_PER_NUMBER = 48
 _DENSE_ANCHORS_PER_SLOT = 16
-# Longest row up to which windows are no slower than reading what is there.
-_WINDOW = 16
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -103,8 +99,11 @@ class Anchors(Store):
             "`target_nonzeros` must be None with 'sparsemax' and 'entmax'.",
             target_nonzeros=self.l1.target_nonzeros,
         )
-        self._spec = _get_spec(anchors, self.mixture.num_sets)
-        initializer = self._spec.initializer
+        parts = get_settings(WeightSpec, anchors).arguments
+        initializer = get_anchor_initializer(
+            parts["initializer"], self.mixture.num_sets
+        )
+        self._spec = WeightSpec(**parts | {"initializer": initializer})
         self.segments = initializer.sizes(self.num_anchors)
         self.relations = _get_relations(relations, input_dim, initializer)
         self.anchor_ids = initializer.choose(*shape)
@@ -485,15 +484,19 @@ class _AnchorsForm(LiteRTForm):
         if scales is not None:
             anchors = anchors * scales[:, None]
         self.anchors = options.note(anchors.astype("float32"))
-        longest = self.rows.longest
-        self._has_windows = (
-            longest <= _WINDOW
-            or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * longest
-        )
+        most = _DENSE_ANCHORS_PER_NUMBER * self.rows.longest
+        self.rows.has_windows |= len(anchors) > most
         self.chunks = RowChunks(
             store.input_dim, max(store.output_dim, store.num_anchors)
         )
-        self.products = _AnchorProducts(self)
+        self.has_features = self.can_fold = self.can_spread = True
+        self.matrix = self.anchors
+        if self.bias is not None:
+            # One for each vector that is added up.
+            self.matrix = np.concatenate([self.anchors, self.bias[None]])
+        self.columns, self.num_numbers = len(self.matrix), self.matrix.size
+        # Of the transform in a file, about.
+        self.num_bytes = self.rows.num_bytes
 
     def look_up(self, ids):
         vectors = self._look_up(ids)
@@ -501,19 +504,15 @@ class _AnchorsForm(LiteRTForm):
 
     def _look_up(self, ids):
         """Products of rows of T, dense ones or number by number, and A."""
-        is_known = ids.shape[0] is not None
-        has_windows = is_known and self._has_windows
+        rows, columns, values = self.rows.read(ids)
+        has_windows = self.rows.may_read_windows(ids)
         if has_windows:
-            columns, values = self.rows.windows(ids)
-            rows = tf.cumsum(ones_like_ids(ids), exclusive=True)
-            rows = tf.expand_dims(rows, 0)
             most = _DENSE_ANCHORS_PER_SLOT * self.rows.longest
         else:
-            rows, columns, values = self.rows.numbers(ids)
             most = _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
         # Sums of gathered anchors have an open shape: `CompiledModel` misreads
         # them.
-        has_no_sums = is_known and not has_windows
+        has_no_sums = ids.shape[0] is not None and not has_windows
         size = len(self.anchors)
         if has_no_sums or size <= max(_DENSE_ANCHORS, most):
             dense = dense_rows(rows, columns, values, tf.shape(ids), size)
@@ -524,17 +523,38 @@ class _AnchorsForm(LiteRTForm):
             return tf.reduce_sum(vectors, axis=0)
         return tf.math.unsorted_segment_sum(vectors, rows, tf.size(ids))
 
-    def folded(self, kernel):
-        """The same look-up with each vector times a matrix."""
+    def folded_rows(self, ids):
         lookup = copy.copy(self)
-        lookup.anchors = self.anchors @ kernel
+        lookup.anchors = self.anchors @ self.kernel
         if self.bias is not None:
-            lookup.bias = self.bias @ kernel
-        return lookup
+            lookup.bias = self.bias @ self.kernel
+        return lookup.look_up(ids)
+
+    def features(self, ids):
+        flat = tf.reshape(ids, [-1])
+        size = tf.size(ids) if flat.shape[0] is None else flat.shape[0]
+        # One group for each id.
+        features = self.weigh(flat, tf.range(size), None, size)
+        if self.bias is not None:
+            features = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
+        return unflatten(features, ids, self.columns)
+
+    def feature_sums(self, ids, counts, weights, mean):
+        groups, size = number_groups(ids)
+        weights = join_weights(counts, weights)
+        flat = None if weights is None else tf.reshape(weights, [-1])
+        sums = self.weigh(tf.reshape(ids, [-1]), groups, flat, size)
+        if self.bias is not None:
+            if weights is None:
+                total = tf.ones_like(sums[:, :1]) * length_of(ids)
+            else:
+                total = tf.reduce_sum(weights, axis=1, keepdims=True)
+            sums = tf.concat([sums, total], axis=1)
+        return sums / length_of(ids) if mean else sums
 
     def weigh(self, ids, groups, weights, num_groups):
         """Sums of weighted rows of the transform."""
-        if ids.shape[0] is not None and self._has_windows:
+        if self.rows.may_read_windows(ids):
             columns, values = self.rows.windows(ids)
         else:
             rows, columns, values = self.rows.numbers(ids)
@@ -574,47 +594,6 @@ class _AnchorsForm(LiteRTForm):
 
     def top_ids(self, vectors, k):
         return top_of_chunks([self.score(vectors)], k)
-
-
-class _AnchorProducts(RowProducts):
-    """Vectors by rows of T."""
-
-    def __init__(self, form):
-        self._form, self._matrix = form, form.anchors
-        if form.bias is not None:
-            # One for each vector that is added up.
-            bias = form.bias[None].astype("float32")
-            self._matrix = np.concatenate([self._matrix, bias])
-        self.columns, self.width = self._matrix.shape
-        self.num_numbers = self._matrix.size
-        # Of the transform in a file, about.
-        self.num_bytes = form.rows.num_bytes
-
-    def rows(self, ids, kernel):
-        return self._form.folded(kernel).look_up(ids)
-
-    def spread(self, ids):
-        flat = tf.reshape(ids, [-1])
-        size = tf.size(ids) if flat.shape[0] is None else flat.shape[0]
-        # One group for each id.
-        groups = tf.range(size)
-        features = self._form.weigh(flat, groups, None, size)
-        if self._form.bias is not None:
-            features = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
-        return unflatten(features, ids, self.columns)
-
-    def sums(self, ids, counts=None, weights=None, mean=False):
-        groups, size = number_groups(ids)
-        weights = join_weights(counts, weights)
-        flat = None if weights is None else tf.reshape(weights, [-1])
-        sums = self._form.weigh(tf.reshape(ids, [-1]), groups, flat, size)
-        if self._form.bias is not None:
-            if weights is None:
-                total = tf.ones_like(sums[:, :1]) * length_of(ids)
-            else:
-                total = tf.reduce_sum(weights, axis=1, keepdims=True)
-            sums = tf.concat([sums, total], axis=1)
-        return sums / length_of(ids) if mean else sums
 
 
 def softmax_as_linear(transform, anchors, segments):
@@ -669,13 +648,6 @@ def _round(transform, scales):
         "anchors": transform.columns,
         "values": values.clip(-_HIGHEST, _HIGHEST).astype("int8"),
     }
-
-
-def _get_spec(identifier, num_sets):
-    """The `WeightSpec` of anchors, with an `AnchorInitializer`."""
-    parts = get_settings(WeightSpec, identifier).arguments
-    initializer = get_anchor_initializer(parts["initializer"], num_sets)
-    return WeightSpec(**parts | {"initializer": initializer})
 
 
 def _get_relations(relations, input_dim, initializer):

@@ -8,33 +8,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.code_scores import CodeScores
-from keras_compembed.codes.code_scores import FieldColumns
+from keras_compembed.codes.packing import CodeScores
+from keras_compembed.codes.packing import FieldColumns
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import count_codes
+from keras_compembed.codes.packing import decode_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
-from keras_compembed.compositions.composition import ConcatComposition
-from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.registry import COMPOSITIONS
 from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.refinement import nearest_composed
-from keras_compembed.learners.registry import get_task_codes
-from keras_compembed.litert.code_products import CodeProducts
-from keras_compembed.litert.code_products import RowSums
-from keras_compembed.litert.code_products import ScoredCodes
-from keras_compembed.litert.code_products import StoredCodes
-from keras_compembed.litert.code_products import codewords_of_ids
-from keras_compembed.litert.litert_form import FLOAT32
-from keras_compembed.litert.litert_form import LEAST
-from keras_compembed.litert.litert_form import ROUNDING
-from keras_compembed.litert.litert_form import LiteRTForm
-from keras_compembed.litert.litert_form import RowChunks
+from keras_compembed.learners.task_codes import get_task_codes
+from keras_compembed.litert.codes_form import CodesForm
 from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
@@ -58,12 +48,8 @@ from keras_compembed.utils.validation import require
 _COUNTED_SIZE = 16
 # Rows of a group of unknown length.
 _USUAL_LENGTH = 32
-# Numbers of codewords composed at once, also in a LiteRT file.
+# Numbers of codewords composed at once.
 _CHUNK_ELEMENTS = 1 << 22
-# Rows of plain arrays that are added up at once, in the cache of a core.
-_CHUNK_ROWS = 256
-# Rows compared at least, spread over the table, where not all are.
-_SPREAD = 1024
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -285,10 +271,6 @@ class Codes(Store):
         vectors = tf.cast(vectors, dtype)
         return codes, codes.tables(tf.cast(codebooks, dtype), vectors)
 
-    def recode(self):
-        """Gives ids the codes nearest what they follow, and counts changes."""
-        return self.learn_codes.recode()
-
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are."""
         codes, weight = self.codes, self.codebooks
@@ -368,21 +350,20 @@ class Codes(Store):
         return {"input_dim": self.input_dim + len(vectors)}, grown
 
     def sizes(self):
-        itemsize = tf.as_dtype(self.dtype).size
-        shape = self.composition.codebooks_shape
-        codewords = math.prod(shape) * itemsize
-        rest = count_bytes(self.composition.weights)
+        codewords = math.prod(self.composition.codebooks_shape)
+        weights = self.composition.weights
+        floats = codewords * tf.as_dtype(self.dtype).size + count_bytes(weights)
         code_bytes = self.input_dim * bytes_per_row(*self.code_shape)
         return {
             "stored_as": f"{self.num_codebooks} x {self.codebook_size} codes",
-            "parts": {"codes": code_bytes, "codebooks": codewords + rest},
+            "parts": {"codes": code_bytes, "codebooks": floats},
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
-            "num_values": self.composition.count_values(),
+            "num_values": codewords + sum(math.prod(x.shape) for x in weights),
         }
 
     def litert(self, options, path):
-        return _CodesForm(self, options, path)
+        return CodesForm(self, options, path)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -485,15 +466,7 @@ class CodeRows(RowArrays):
         codes = self._codes(ids)
         if self._folded is None:
             return self._composition.decode(codes, self._codebooks)
-        vectors = np.zeros((len(codes), self.shape[1]), "float32")
-        for start in range(0, len(codes), _CHUNK_ROWS):
-            chunk = slice(start, start + _CHUNK_ROWS)
-            total = vectors[chunk]
-            for codebook, subcodes in zip(
-                self._folded, codes[chunk].T, strict=True
-            ):
-                total += codebook.take(subcodes, axis=0)
-        return vectors
+        return decode_codes(codes, self._folded)
 
     def scores(self, query):
         if self._folded is None:
@@ -502,90 +475,6 @@ class CodeRows(RowArrays):
             bits = bits_per_subcode(self._code_shape[1])
             self._columns = FieldColumns(self._codes(slice(None)), bits)
         return self._columns.add_up(self._folded @ query)
-
-
-class _CodesForm(LiteRTForm):
-    """Codes and codewords in a LiteRT file."""
-
-    def __init__(self, store, options, path):
-        super().__init__(store, options)
-        self._composition = composition = store.composition
-        codebooks = tf.cast(store.codebooks.value, tf.float32)
-        folded = composition.fold(codebooks)
-        # Codewords whose sum is a vector, or None.
-        self.summed = None if folded is None else folded.numpy()
-        # Parts of vectors, in units or not, would be padded to be summed.
-        is_sum = folded is not None and not isinstance(
-            composition.unscaled(), ConcatComposition
-        )
-        if isinstance(composition, LinearComposition):
-            # The matrix stays where codebooks would grow by more than it.
-            saved = composition.kernel.shape.num_elements()
-            saved += codebooks.shape.num_elements()
-            is_sum = folded.shape.num_elements() <= saved
-        self.codes = StoredCodes(store, path)
-        options.tables.append(self.codes.table)
-        self.scores = self._sums = None
-        if composition.is_linear:
-            self.scores = ScoredCodes(store, self.codes, self.summed, options)
-        if is_sum:
-            self.codewords = self.summed
-            self._sums = RowSums(self.codewords, self.codes, options)
-            row_elements = self._sums.numbers_per_row
-        else:
-            self.codewords = composition.codewords(codebooks).numpy()
-            num_codebooks, _, width = self.codewords.shape
-            row_elements = 4 * num_codebooks * width
-        self.chunks = RowChunks(store.input_dim, row_elements, _CHUNK_ELEMENTS)
-        if self.summed is not None:
-            self.products = CodeProducts(self, options)
-
-    def look_up(self, ids):
-        if self._sums is not None:
-            return self._sums.look_up(ids)
-        found = codewords_of_ids(self.codewords, self.codes, ids, self._options)
-        return self._composition(tf.gather(*found))
-
-    def score_chunks(self, vectors):
-        vectors = tf.cast(vectors, tf.float32)
-        # Same as in `Codes.score`; most files run for few vectors.
-        is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
-        if self.scores is not None and is_few:
-            yield from self.scores.chunks(vectors, self.is_read)
-            return
-        for ids in self.chunks.ids(vectors):
-            yield tf.matmul(vectors, self.read(ids), transpose_b=True)
-
-    @property
-    def numbers_per_row(self):
-        composition = self._composition
-        if composition.is_linear:
-            return super().numbers_per_row
-        # Codewords, or what they give to the gates of an LSTM.
-        return 4 * composition.num_codebooks * composition.code_dim
-
-    def ids_to_compare(self):
-        every = super().ids_to_compare()
-        if not self._composition.is_slow:
-            return every
-        chosen = [every[:: max(1, len(every) // _SPREAD)]]
-        for subcodes in self.store.codes.T:
-            chosen.append(np.unique(subcodes, return_index=True)[1])
-        return np.unique(np.concatenate(chosen)).astype("int32")
-
-    def tolerance(self, quantize, largest):
-        composition = self._composition
-        if self.summed is None or isinstance(
-            composition.unscaled(), LinearComposition
-        ):
-            return super().tolerance(quantize, largest)
-        # In units of a `ScaledComposition`, each part has an offset.
-        is_plain = isinstance(composition, ConcatComposition)
-        terms = 1 if is_plain else composition.num_codebooks + 1
-        finite = self.summed[np.isfinite(self.summed)]
-        most = float(np.abs(finite).max(initial=0))
-        rounding = ROUNDING[quantize] + (terms + 1) * FLOAT32
-        return terms * (most * rounding + LEAST)
 
 
 def count_code_bytes(input_dim, code_shape, matrices, quantize=None):

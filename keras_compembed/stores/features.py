@@ -1,7 +1,5 @@
 """Features of ids, and an encoder that turns them into vectors."""
 
-import inspect
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -64,7 +62,8 @@ class EncodedFeatures(Store):
             name: weight.value if ids is None else tf.gather(weight.value, ids)
             for name, weight in self._features.items()
         }
-        return _call_encoder(self.encoder, rows)
+        # As in prediction, whatever the encoder is part of.
+        return self.encoder(rows.get("", rows), training=False)
 
     def parts(self):
         return {"encoder": self.encoder}
@@ -107,14 +106,6 @@ def unpack_config(config):
     arrays = {name: unpack_array(packed) for name, packed in config["features"]}
     encoder = keras.saving.deserialize_keras_object(config["encoder"])
     return {**config, "features": arrays.get("", arrays), "encoder": encoder}
-
-
-def _call_encoder(encoder, rows):
-    """Vectors as they are in prediction, whatever the encoder is part of."""
-    rows = rows.get("", rows)
-    if "training" in inspect.signature(encoder.call).parameters:
-        return encoder(rows, training=False)
-    return encoder(rows)
 
 
 def _check_features(features):
@@ -163,7 +154,8 @@ def _check_width(encoder, arrays):
         name: keras.KerasTensor((None, *array.shape[1:]), array.dtype.name)
         for name, array in arrays.items()
     }
-    shape = getattr(_call_encoder(encoder, specs), "shape", None)
+    vectors = encoder(specs.get("", specs), training=False)
+    shape = getattr(vectors, "shape", None)
     require(
         shape is not None and len(shape) == 2 and shape[1] is not None,
         "`encoder` must give one vector of known width for each row.",

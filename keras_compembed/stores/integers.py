@@ -1,12 +1,13 @@
 """Rows kept as integers of 8, 4 or 2 bits, with scales."""
 
+import functools
 import random
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.code_scores import FieldColumns
+from keras_compembed.codes.packing import FieldColumns
 from keras_compembed.codes.packing import gather_fields
 from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
 from keras_compembed.litert.flatbuffer import StoredTable
@@ -15,21 +16,20 @@ from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
-from keras_compembed.litert.row_products import RowProducts
 from keras_compembed.litert.row_products import join_weights
 from keras_compembed.litert.row_products import unflatten
-from keras_compembed.rounding.round_factors import round_factors
-from keras_compembed.rounding.round_factors import round_onto
-from keras_compembed.rounding.round_rows import check_room
-from keras_compembed.rounding.round_rows import round_rows
-from keras_compembed.rounding.round_rows import warn_if_coarse
 from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import check_room
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.rounding.rounded_table import round_factors
+from keras_compembed.rounding.rounded_table import round_onto
+from keras_compembed.rounding.rounded_table import round_rows
 from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.rounding.rounded_table import warn_if_coarse
 from keras_compembed.stores.latent_rows import LatentRows
 from keras_compembed.stores.latent_rows import multiply_blocks
 from keras_compembed.stores.latent_rows import sum_groups
@@ -101,53 +101,37 @@ class Integers(Store):
         return self.bits, self.block_size, self.scale_dtype
 
     def make_variables(self, add):
-        self.packed_rows = add(
-            "packed_rows",
-            shape=(self.input_dim, packed_width(self.width, self.bits)),
-            initializer=_random_bytes,
-            dtype="uint8",
-            trainable=False,
+        fixed = functools.partial(add, trainable=False)
+        shape = self.input_dim, packed_width(self.width, self.bits)
+        self.packed_rows = fixed(
+            "packed_rows", shape=shape, initializer=_random_bytes, dtype="uint8"
         )
-        self.scales = add(
+        kind, highest = self.scale_dtype, np.iinfo(self.scale_dtype).max
+        self.scales = fixed(
             "scales",
             shape=(self.input_dim, self.num_blocks),
-            initializer=lambda shape, dtype: tf.fill(
-                shape, tf.constant(np.iinfo(self.scale_dtype).max, dtype)
+            initializer=lambda shape, dtype: tf.cast(
+                tf.fill(shape, highest), dtype
             ),
-            dtype=self.scale_dtype,
-            trainable=False,
+            dtype=kind,
         )
         self.integer_weights = self.packed_rows, self.scales
         if self.learn_rows:
             # Keras may initialize variables later than it makes them.
-            self._first_rows = latents = add(
-                "latent_rows",
-                shape=(self.input_dim, self.width),
-                initializer=self.rows_initializer,
-            )
-        self.scale_unit = add(
-            "scale_unit",
-            shape=(),
-            initializer=self._initialize_unit,
-            dtype="float32",
-            trainable=False,
-        )
+            shape, begin = (self.input_dim, self.width), self.rows_initializer
+            latents = add("latent_rows", shape=shape, initializer=begin)
+            self._first_rows = latents
+        unit = {"shape": (), "initializer": self._initialize_unit}
+        self.scale_unit = fixed("scale_unit", dtype="float32", **unit)
         if self.rank is not None:
-            self.projection = add(
-                "projection",
-                shape=(self.rank, self.output_dim),
-                **self.low_rank.arguments,
-            )
+            shape = self.rank, self.output_dim
+            trained = self.low_rank.arguments
+            self.projection = add("projection", shape=shape, **trained)
         if self.learn_rows:
             # Files of the layer have it. What shows or sums up all weights
             # takes no booleans.
-            add(
-                "rows_are_fixed",
-                shape=(),
-                initializer="zeros",
-                dtype="uint8",
-                trainable=False,
-            )
+            zero = {"shape": (), "initializer": "zeros"}
+            fixed("rows_are_fixed", dtype="uint8", **zero)
             settings = self.bits, self._block, self.scale_dtype
             self.latents = LatentRows(latents, self.scale_unit, *settings)
 
@@ -494,7 +478,10 @@ class _IntegersForm(LiteRTForm):
             projection = keras.ops.convert_to_numpy(store.projection)
             self.projection = projection.astype("float32")
         self._scored = RowChunks(store.input_dim, store.width)
-        self.products = _IntegerProducts(self)
+        self.has_features = self.can_spread = True
+        self.matrix, self.columns = self.projection, self.width
+        self.can_fold = self.matrix is not None
+        self.num_numbers = self.matrix.size if self.can_fold else 0
 
     def look_up(self, ids):
         rows = self.scaled(ids)
@@ -533,6 +520,21 @@ class _IntegersForm(LiteRTForm):
         rows = tf.reshape(integers, blocks) * tf.expand_dims(scales, 2)
         return tf.reshape(rows, (-1, columns))[:, : self.width]
 
+    def folded_rows(self, ids):
+        return tf.matmul(self.scaled(ids), self.fold(self.kernel))
+
+    def features(self, ids):
+        return unflatten(self.scaled(tf.reshape(ids, [-1])), ids, self.width)
+
+    def feature_sums(self, ids, counts, weights, mean):
+        flat = tf.reshape(ids, [-1])
+        integers, scales = self.integers(flat), self.scales(flat)
+        weights = join_weights(counts, weights)
+        if weights is not None:
+            scales *= tf.reshape(weights, [-1, 1])
+        rows = unflatten(self.scale(integers, scales), ids, self.width)
+        return (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
+
     def score_chunks(self, vectors):
         vectors = tf.cast(vectors, tf.float32)
         if self.projection is not None:
@@ -561,36 +563,6 @@ class _IntegersForm(LiteRTForm):
         most = (rows @ np.abs(self.projection)).max()
         terms = self.width + 4
         return most * (ROUNDING[quantize] + terms * FLOAT32) + LEAST
-
-
-class _IntegerProducts(RowProducts):
-    """Vectors of integers, by rows and a projection."""
-
-    def __init__(self, form):
-        self._form, self._matrix = form, form.projection
-        self.can_fold = self._matrix is not None
-        self.columns = self.width = form.width
-        self.num_numbers = 0
-        if self.can_fold:
-            self.width = self._matrix.shape[1]
-            self.num_numbers = self._matrix.size
-        self.num_bytes = form.num_bytes
-
-    def rows(self, ids, kernel):
-        return tf.matmul(self._form.scaled(ids), self.fold(kernel))
-
-    def spread(self, ids):
-        features = self._form.scaled(tf.reshape(ids, [-1]))
-        return unflatten(features, ids, self.columns)
-
-    def sums(self, ids, counts=None, weights=None, mean=False):
-        form, flat = self._form, tf.reshape(ids, [-1])
-        integers, scales = form.integers(flat), form.scales(flat)
-        weights = join_weights(counts, weights)
-        if weights is not None:
-            scales *= tf.reshape(weights, [-1, 1])
-        rows = unflatten(form.scale(integers, scales), ids, self.columns)
-        return (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
 
 
 def _check_settings(columns, bits, block_size, rank, scale_dtype):

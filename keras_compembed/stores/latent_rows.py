@@ -8,10 +8,10 @@ from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import unique_ids
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.rounding.round_rows import scale_unit
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import scale_unit
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 # As in `round_rows`, but of each batch anew.

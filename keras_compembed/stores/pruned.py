@@ -9,7 +9,6 @@ import tensorflow as tf
 from keras_compembed.anchors.transform_rows import scatter_columns
 from keras_compembed.litert.compressed_rows import CompressedRows
 from keras_compembed.litert.compressed_rows import dense_rows
-from keras_compembed.litert.compressed_rows import ones_like_ids
 from keras_compembed.litert.compressed_rows import round_values
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.stores.store import TableStore
@@ -26,10 +25,8 @@ _BLOCK = 16
 _STDDEV = 0.05 / 3**0.5
 # Of a number in a file, by `quantize`.
 _BYTES = {"float16": 2, "int8": 1}
-# Windows of the longest row are read up to so many times the mean row, and up
-# to so many numbers, if the number of ids is known.
+# Windows of the longest row are also read up to so many times the mean row.
 _WINDOW_OF_MEANS = 4
-_WINDOW = 16
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -200,19 +197,12 @@ class _PrunedForm(LiteRTForm):
             store.part_width,
             step,
         )
-        self._has_windows = self._rows.longest <= max(
-            _WINDOW, _WINDOW_OF_MEANS * self._rows.mean_length
-        )
+        most = _WINDOW_OF_MEANS * self._rows.mean_length
+        self._rows.has_windows |= self._rows.longest <= most
 
     def look_up(self, ids):
         parts, width = self.store.parts_of_rows(ids), self.store.part_width
-        if parts.shape[0] is not None and self._has_windows:
-            columns, values = self._rows.windows(parts)
-            owners = tf.cumsum(ones_like_ids(parts), exclusive=True)
-            owners = tf.expand_dims(owners, 0)
-            # What is beyond a row adds 0 to its first column.
-        else:
-            owners, columns, values = self._rows.numbers(parts)
+        owners, columns, values = self._rows.read(parts)
         dense = dense_rows(owners, columns, values, tf.shape(parts), width)
         return self.store.join(dense, self._scales)
 

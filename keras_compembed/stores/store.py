@@ -21,7 +21,7 @@ from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_positive_int
 
 
-class Store(abc.ABC):
+class Store(Settings, abc.ABC):
     """Base of the ways to keep the rows of a table.
 
     A store owns the variables, reads rows, adds them up, scores vectors
@@ -36,9 +36,6 @@ class Store(abc.ABC):
 
     Attributes:
         variables: List of Keras variables, in the order of `.keras` files.
-
-    Raises:
-        ValueError: if a size is not a positive integer.
     """
 
     # Further arguments, which it and the layer have as attributes, and what
@@ -87,10 +84,6 @@ class Store(abc.ABC):
         serialize = keras.saving.serialize_keras_object
         names = ("input_dim", "output_dim", *self.settings)
         return {name: serialize(getattr(self, name)) for name in names}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
     def read_all(self):
         """The table `(input_dim, output_dim)`, made for the moment."""
@@ -211,10 +204,7 @@ class TableStore(Store):
             setattr(self, name, variable)
 
     def known(self, ids):
-        """`ids`, or an error if there is one that the table does not have.
-
-        For what is computed from ids, which would give a vector for any.
-        """
+        """`ids`, or an error if there is one that the table does not have."""
         is_known = (ids >= 0) & (ids < self.input_dim)
         check = tf.debugging.Assert(
             tf.reduce_all(is_known),

@@ -59,7 +59,7 @@ def naming_path(path):
         raise OSError(f"Cannot write {path!r}: {error.strerror}.") from error
 
 
-def check_output(path, overwrite=False, room=0):
+def check_output(path, overwrite=False):
     """Raises if `path` cannot be written to; call it before long work."""
     check_boolean("overwrite", overwrite)
     path = os.fspath(path)
@@ -84,7 +84,7 @@ def check_output(path, overwrite=False, room=0):
             f"The output exists already: {path!r}. "
             "Pass `overwrite=True` to replace it."
         )
-    check_room(folder, room, f"of the output {path!r}", name)
+    check_room(folder, 0, f"of the output {path!r}", name)
 
 
 def check_temporary_folder(room=0):

@@ -363,31 +363,21 @@ class TableShards:
         return table.astype(dtype or self.dtype, copy=False)
 
     def __getitem__(self, rows):
-        """Some rows, an array; a view of one that holds them all."""
-        if isinstance(rows, slice) and rows.step in (None, 1):
-            return self._between(*rows.indices(len(self))[:2])
+        """Rows of a slice, or of numbers; a view of a shard that has all."""
         if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(len(self)))
-        rows = np.asarray(rows)
-        if rows.dtype == bool:
-            rows = np.flatnonzero(rows)
-        if not rows.size:
-            rows = rows.astype("int64")
-        rows = np.where(rows < 0, rows + len(self), rows)
-        found = np.empty((*rows.shape, self.shape[1]), self.dtype)
+            start, stop, _ = rows.indices(len(self))
+            parts = [
+                shard[max(0, start - begin) : max(0, stop - begin)]
+                for shard, begin in zip(
+                    self._shards, self._starts, strict=False
+                )
+                if start < begin + len(shard) and begin < stop
+            ]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         for number in np.unique(shards):
             here = shards == number
             places = rows[here] - self._starts[number]
             found[here] = self._shards[number][places]
         return found
-
-    def _between(self, start, stop):
-        parts = [
-            shard[max(0, start - begin) : max(0, stop - begin)]
-            for shard, begin in zip(self._shards, self._starts, strict=False)
-            if start < begin + len(shard) and begin < stop
-        ]
-        if not parts:
-            return np.empty((0, self.shape[1]), self.dtype)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)

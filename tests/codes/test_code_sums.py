@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.codes.code_scores import FieldColumns
+from keras_compembed.codes.packing import FieldColumns
 from keras_compembed.codes.packing import count_codes
 
 GROUPS, LENGTH, NUM_CODEBOOKS, CODEBOOK_SIZE = 3, 5, 4, 6

@@ -7,7 +7,7 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.compositions import Composition
 from keras_compembed.compositions.composition import LinearComposition
-from keras_compembed.compositions.lstm_composition import LSTMComposition
+from keras_compembed.compositions.composition import LSTMComposition
 from keras_compembed.compositions.registry import ScaledComposition
 
 M, K, WIDTH = 5, 6, 7
@@ -159,9 +159,9 @@ def test_vectors_and_gradients_equal_the_reference(case):
 def test_parameters_of_the_paper():
     # Table 1: 2M numbers become 0.1M and 0.37M.
     sizes = {
-        name: kc.CodeEmbedding(
-            9, 200, 16, 16, composition=name
-        ).composition.count_values()
+        name: kc.CodeEmbedding(9, 200, 16, 16, composition=name).store.sizes()[
+            "num_values"
+        ]
         for name in ("linear", "lstm")
     }
     assert sizes == {"linear": 91_200, "lstm": 372_000}

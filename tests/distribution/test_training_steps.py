@@ -17,7 +17,7 @@ from layer_checks import assert_weights
 from layer_checks import settled_weights
 
 import keras_compembed as kc
-from keras_compembed.learners.query_codes import NearestCodes
+from keras_compembed.learners.task_codes import NearestCodes
 
 TEACHER = np.random.default_rng(3).normal(size=(layer_cases.IDS, 8))
 TEACHER_CASE = layer_cases.LayerCase(

@@ -10,12 +10,12 @@ from export_models import towers
 from export_models import write
 
 from keras_compembed.export import LiteRTModel
-from keras_compembed.export.conversion import quantize_matrices
 from keras_compembed.litert import flatbuffer
 from keras_compembed.litert.compressed_rows import CompressedRows
+from keras_compembed.litert.compressed_rows import PackedOffsets
 from keras_compembed.litert.flatbuffer import StoredTable
+from keras_compembed.litert.flatbuffer import quantize_matrices
 from keras_compembed.litert.flatbuffer import read_model
-from keras_compembed.litert.packed_offsets import PackedOffsets
 
 
 def convert(function):

@@ -12,8 +12,8 @@ from layer_checks import largest_tensor
 from small_learners import make_learner
 
 import keras_compembed as kc
-from keras_compembed.learners.query_codes import NearestCodes
 from keras_compembed.learners.task_codes import FollowingCodes
+from keras_compembed.learners.task_codes import NearestCodes
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")

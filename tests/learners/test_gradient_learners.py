@@ -10,7 +10,7 @@ from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.compositions.composition import LinearComposition
-from keras_compembed.compositions.lstm_composition import LSTMComposition
+from keras_compembed.compositions.composition import LSTMComposition
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
 from keras_compembed.learners.training import TemperatureSchedule

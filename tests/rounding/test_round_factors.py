@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from keras_compembed.rounding.round_factors import principal_directions
-from keras_compembed.rounding.round_factors import rank_of_energy
-from keras_compembed.rounding.round_factors import round_factors
-from keras_compembed.rounding.round_factors import round_onto
-from keras_compembed.rounding.round_rows import round_rows
 from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import principal_directions
+from keras_compembed.rounding.rounded_table import rank_of_energy
+from keras_compembed.rounding.rounded_table import round_factors
+from keras_compembed.rounding.rounded_table import round_onto
+from keras_compembed.rounding.rounded_table import round_rows
 
 RNG = np.random.default_rng(0)
 # Energies that fall, about a mean row.

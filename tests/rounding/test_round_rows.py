@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from keras_compembed.rounding.round_rows import FINE_SHARES
-from keras_compembed.rounding.round_rows import round_rows
-from keras_compembed.rounding.round_rows import warn_if_coarse
+from keras_compembed.rounding.rounded_table import FINE_SHARES
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.rounding.rounded_table import round_rows
 from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.rounding.rounded_table import warn_if_coarse
 from keras_compembed.stores.integers import unpack_tensor
 
 EVERY_BITS = pytest.mark.parametrize("bits", [8, 4, 2])

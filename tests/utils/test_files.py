@@ -1,7 +1,6 @@
 import errno
 import os
 import re
-import shutil
 import tempfile
 
 import pytest
@@ -78,9 +77,6 @@ def test_only_files_are_replaced(tmp_path):
 def test_folders_that_nothing_can_be_written_to(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Cannot write to .*: File name too long"):
         check_output(tmp_path / ("a" * 300))
-    free = shutil.disk_usage(tmp_path).free
-    with pytest.raises(OSError, match=f"at least {2 * free:,} bytes are"):
-        check_output(tmp_path / "out.txt", room=2 * free)
 
     def refuse(path, *mode):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)

@@ -1,18 +1,22 @@
-"""Vectors of codes in a LiteRT file, and sums of those of texts."""
+"""Codes and codewords in a LiteRT file: rows, sums and scores."""
 
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.code_scores import join_tables
 from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import join_tables
 from keras_compembed.codes.packing import unpack_rows
 from keras_compembed.compositions.composition import ConcatComposition
+from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import part_of_column
 from keras_compembed.litert.flatbuffer import StoredTable
+from keras_compembed.litert.litert_form import FLOAT32
+from keras_compembed.litert.litert_form import LEAST
+from keras_compembed.litert.litert_form import ROUNDING
+from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.litert_form import unknown_zero
 from keras_compembed.litert.row_products import OneHotRows
-from keras_compembed.litert.row_products import RowProducts
 from keras_compembed.litert.row_products import join_weights
 from keras_compembed.litert.row_products import length_of
 from keras_compembed.litert.row_products import number_groups
@@ -27,7 +31,11 @@ _GROUP = 4
 # Numbers that could be read while a codeword is found.
 _GATHER = 32
 # Ids of a text, where a file leaves that open.
-_USUAL_LENGTH = 64
+_TEXT_LENGTH = 64
+# Numbers of codewords composed at once.
+_COMPOSED = 1 << 22
+# Rows compared at least, spread over the table, where not all are.
+_SPREAD = 1024
 # Ids at a time: what is held of them fits into a cache.
 _CHUNK = 1 << 16
 # From so many ids on, and up to so many vectors, two bytes of a code are read
@@ -37,11 +45,7 @@ _WORD_VECTORS = 4
 
 
 class RowSums:
-    """Sums of codewords, one of each codebook.
-
-    One-hot rows times codebooks are faster for small codebooks, codewords that
-    are gathered and added up for large ones, and for a single id.
-    """
+    """Sums of codewords: one-hot rows times codebooks, or gathered ones."""
 
     def __init__(self, codewords, codes, options):
         self._codewords = np.asarray(codewords, dtype="float32")
@@ -104,86 +108,6 @@ def codewords_of_ids(codewords, codes, ids, options):
     return flat, codes.read(ids) + first
 
 
-class CodeProducts(RowProducts):
-    """Vectors of codes whose composition is linear."""
-
-    def __init__(self, form, options):
-        self._codes, self._codewords = form.codes, form.summed
-        self._options = options
-        self._num_codebooks, codebook_size, self.width = form.summed.shape
-        self.num_numbers = form.codewords.size
-        # Of codes in a file.
-        self.num_bytes = form.codes.table.packed.size
-        self.can_spread = codebook_size <= _SPREAD_SIZE
-        self._own_shape = form.codewords.shape
-        self._composes_faster = self._own_shape != form.summed.shape
-        self._size = codebook_size
-        self._counts_one_by_one = (
-            options.optimize_for == "memory" or not self.can_spread
-        )
-        self._matrix = form.summed.reshape(-1, self.width)
-        if self.can_spread:
-            size = form.summed.size
-            self._one_hot = OneHotRows(form.codes, size, options)
-            self._matrix = self._one_hot.matrix(form.summed)
-        self.columns = len(self._matrix)
-
-    def may_sum(self, length):
-        is_memory = self._options.optimize_for == "memory"
-        is_faster = is_memory or self._size <= self._text_limit(length)
-        return is_faster and not self._composes_faster
-
-    def _text_limit(self, length):
-        """Largest codebooks read as fast as so many codewords are gathered."""
-        return (6 if self._options.is_int8 else 2) * (length or _USUAL_LENGTH)
-
-    def folds_faster(self, width, sums=False, length=None):
-        # In numbers that are read: of matrices, or to gather codewords.
-        gathers = self._text_limit(length) if sums else _SPREAD_SIZE
-        num_codebooks, _, own_width = self._own_shape
-        before, after = self._size * own_width, self._size * width
-        if self._composes_faster or self._size > gathers:
-            before = gathers * (own_width + _GATHER)
-        if not sums and self._size > gathers:
-            after = gathers * (width + _GATHER)
-        return num_codebooks * (after - before) < self.width * width
-
-    def rows(self, ids, kernel):
-        sums = RowSums(self._codewords @ kernel, self._codes, self._options)
-        return sums.look_up(ids)
-
-    def spread(self, ids):
-        return unflatten(self._one_hot(ids), ids, self.columns)
-
-    def sums(self, ids, counts=None, weights=None, mean=False):
-        if self._counts_one_by_one:
-            return self._count(ids, counts, weights, mean)
-        vectors = self._one_hot(ids, counts)
-        if weights is not None:
-            vectors *= tf.expand_dims(tf.expand_dims(weights, 2), 3)
-        reduce = tf.reduce_mean if mean else tf.reduce_sum
-        return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
-
-    def _count(self, ids, counts, weights, mean):
-        places = self._codes.read(tf.reshape(ids, [-1]))
-        places += np.arange(self._num_codebooks) * self._codes.codebook_size
-        groups, size = number_groups(ids)
-        places += tf.expand_dims(groups * self.columns, 1)
-        weights = join_weights(counts, weights)
-        if weights is None:
-            values = tf.fill(tf.shape(places), 1.0)
-        else:
-            values = tf.expand_dims(tf.reshape(weights, [-1]), 1)
-            values = tf.broadcast_to(values, tf.shape(places))
-        sums = tf.math.unsorted_segment_sum(
-            tf.reshape(values, [-1]),
-            tf.reshape(places, [-1]),
-            size * self.columns,
-        )
-        sums = tf.reshape(sums, [-1, self.columns])
-        return sums / length_of(ids) if mean else sums
-
-
 class StoredCodes:
     """The codes of a store in a file, and how they are read."""
 
@@ -191,8 +115,7 @@ class StoredCodes:
         self.num_codebooks = store.num_codebooks
         self.codebook_size = store.codebook_size
         self.bits = bits_per_subcode(self.codebook_size)
-        self.is_aligned = self.bits in (1, 2, 4, 8)
-        self.per_byte = 8 // self.bits if self.is_aligned else 1
+        self.per_byte = 1 if 8 % self.bits else 8 // self.bits
         packed = store.packed()
         self.table = StoredTable(f"{path}/codes", packed, packed)
 
@@ -311,3 +234,151 @@ def _own_columns(folded):
     owners = part_of_column(len(columns), len(folded))
     shared = folded[:, 0].sum(axis=0) - folded[owners, 0, columns]
     return folded[owners, :, columns].T + shared
+
+
+class CodesForm(LiteRTForm):
+    """Codes and codewords in a LiteRT file."""
+
+    def __init__(self, store, options, path):
+        super().__init__(store, options)
+        self._composition = composition = store.composition
+        codebooks = tf.cast(store.codebooks.value, tf.float32)
+        folded = composition.fold(codebooks)
+        # Codewords whose sum is a vector, or None.
+        self.summed = None if folded is None else folded.numpy()
+        # Parts of vectors, in units or not, would be padded to be summed.
+        is_sum = folded is not None and not isinstance(
+            composition.unscaled(), ConcatComposition
+        )
+        if isinstance(composition, LinearComposition):
+            # The matrix stays where codebooks would grow by more than it.
+            saved = composition.kernel.shape.num_elements()
+            saved += codebooks.shape.num_elements()
+            is_sum = folded.shape.num_elements() <= saved
+        self.codes = StoredCodes(store, path)
+        options.tables.append(self.codes.table)
+        self.scores = self._sums = None
+        if composition.is_linear:
+            self.scores = ScoredCodes(store, self.codes, self.summed, options)
+        if is_sum:
+            self.codewords = self.summed
+            self._sums = RowSums(self.codewords, self.codes, options)
+            row_elements = self._sums.numbers_per_row
+        else:
+            self.codewords = composition.codewords(codebooks).numpy()
+            num_codebooks, _, width = self.codewords.shape
+            row_elements = 4 * num_codebooks * width
+        self.chunks = RowChunks(store.input_dim, row_elements, _COMPOSED)
+        self.has_features = self.can_fold = self.summed is not None
+        if self.has_features:
+            self._prepare_features()
+
+    def _prepare_features(self):
+        self.num_numbers = self.codewords.size
+        self.num_bytes = self.codes.table.packed.size
+        self.can_spread = self.codes.codebook_size <= _SPREAD_SIZE
+        self._composes_faster = self.codewords.shape != self.summed.shape
+        self.matrix = self.summed.reshape(-1, self.store.output_dim)
+        if self.can_spread:
+            size = self.summed.size
+            self._one_hot = OneHotRows(self.codes, size, self._options)
+            self.matrix = self._one_hot.matrix(self.summed)
+        self.columns = len(self.matrix)
+
+    def sums_faster(self, length):
+        is_faster = self._options.optimize_for == "memory" or (
+            self.codes.codebook_size <= self._text_limit(length)
+        )
+        return is_faster and not self._composes_faster
+
+    def _text_limit(self, length):
+        """Largest codebooks read as fast as so many codewords are gathered."""
+        return (6 if self._options.is_int8 else 2) * (length or _TEXT_LENGTH)
+
+    def folds_faster(self, width, sums=False, length=None):
+        # In numbers that are read: of matrices, or to gather codewords.
+        gathers = self._text_limit(length) if sums else _SPREAD_SIZE
+        size = self.codes.codebook_size
+        num_codebooks, _, own_width = self.codewords.shape
+        before, after = size * own_width, size * width
+        if self._composes_faster or size > gathers:
+            before = gathers * (own_width + _GATHER)
+        if not sums and size > gathers:
+            after = gathers * (width + _GATHER)
+        return num_codebooks * (after - before) < self.store.output_dim * width
+
+    def folded_rows(self, ids):
+        codewords = self.summed @ self.kernel
+        return RowSums(codewords, self.codes, self._options).look_up(ids)
+
+    def features(self, ids):
+        return unflatten(self._one_hot(ids), ids, self.columns)
+
+    def feature_sums(self, ids, counts, weights, mean):
+        if self._options.optimize_for == "memory" or not self.can_spread:
+            return self._count(ids, counts, weights, mean)
+        vectors = self._one_hot(ids, counts)
+        if weights is not None:
+            vectors *= tf.expand_dims(tf.expand_dims(weights, 2), 3)
+        reduce = tf.reduce_mean if mean else tf.reduce_sum
+        return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
+
+    def _count(self, ids, counts, weights, mean):
+        """Sums of features, codeword by codeword."""
+        codes = self.codes
+        places = codes.read(tf.reshape(ids, [-1]))
+        places += np.arange(codes.num_codebooks) * codes.codebook_size
+        groups, size = number_groups(ids)
+        places += tf.expand_dims(groups * self.columns, 1)
+        weights = join_weights(counts, weights)
+        if weights is None:
+            values = tf.fill(tf.shape(places), 1.0)
+        else:
+            values = tf.expand_dims(tf.reshape(weights, [-1]), 1)
+            values = tf.broadcast_to(values, tf.shape(places))
+        sums = tf.math.unsorted_segment_sum(
+            tf.reshape(values, [-1]),
+            tf.reshape(places, [-1]),
+            size * self.columns,
+        )
+        sums = tf.reshape(sums, [-1, self.columns])
+        return sums / length_of(ids) if mean else sums
+
+    def look_up(self, ids):
+        if self._sums is not None:
+            return self._sums.look_up(ids)
+        found = codewords_of_ids(self.codewords, self.codes, ids, self._options)
+        return self._composition(tf.gather(*found))
+
+    def score_chunks(self, vectors):
+        vectors = tf.cast(vectors, tf.float32)
+        # Same as in `Codes.score`; most files run for few vectors.
+        is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
+        if self.scores is not None and is_few:
+            yield from self.scores.chunks(vectors, self.is_read)
+            return
+        for ids in self.chunks.ids(vectors):
+            yield tf.matmul(vectors, self.read(ids), transpose_b=True)
+
+    def ids_to_compare(self):
+        every = super().ids_to_compare()
+        if not self._composition.is_slow:
+            return every
+        chosen = [every[:: max(1, len(every) // _SPREAD)]]
+        for subcodes in self.store.codes.T:
+            chosen.append(np.unique(subcodes, return_index=True)[1])
+        return np.unique(np.concatenate(chosen)).astype("int32")
+
+    def tolerance(self, quantize, largest):
+        composition = self._composition
+        if self.summed is None or isinstance(
+            composition.unscaled(), LinearComposition
+        ):
+            return super().tolerance(quantize, largest)
+        # In units of a `ScaledComposition`, each part has an offset.
+        is_plain = isinstance(composition, ConcatComposition)
+        terms = 1 if is_plain else composition.num_codebooks + 1
+        finite = self.summed[np.isfinite(self.summed)]
+        most = float(np.abs(finite).max(initial=0))
+        rounding = ROUNDING[quantize] + (terms + 1) * FLOAT32
+        return terms * (most * rounding + LEAST)
