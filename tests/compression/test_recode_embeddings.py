@@ -57,13 +57,13 @@ def test_codes_change_every_so_often(
     model = compressed(steps_per_execution)
     layer = model.layers[0]
     np.testing.assert_allclose(layer.latents, table(), rtol=1e-6)
-    recode, steps = layer.store.recode, []
+    recode, steps = layer.learn_codes.recode, []
 
     def counted():
         steps.append(int(model.optimizer.iterations))
         return recode()
 
-    monkeypatch.setattr(layer.store, "recode", counted)
+    monkeypatch.setattr(layer.learn_codes, "recode", counted)
     codes = layer.codes
     fit(model, RecodeEmbeddings(every))
     assert steps == expected

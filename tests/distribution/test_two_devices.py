@@ -133,13 +133,13 @@ def test_recoding(strategy):
     def train(run_eagerly):
         layer = coded(recode_every=3)
         model = classifier(layer, keras.optimizers.SGD(3.0), run_eagerly)
-        recode = layer.store.recode
+        recode = layer.learn_codes.recode
 
         def noting():
             steps.append(int(model.optimizer.iterations.numpy()))
             return recode()
 
-        layer.store.recode = noting
+        layer.learn_codes.recode = noting
         data = examples(10 * BATCH_SIZE)
         recoding = [kc.compression.RecodeEmbeddings()]
         return model, fit(model, data, callbacks=recoding)
