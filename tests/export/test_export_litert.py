@@ -97,7 +97,7 @@ def test_bad_arguments(tmp_path):
         with refused(name, received):
             write(model, path, **{name: received})
     with refused("metadata", "x"):
-        write(model, path, metadata={"name": "x"})
+        write(model, path, metadata={"title": "x"})
     with refused("target", "mediapipe"):
         export_litert(model, path, target="mediapipe")
     with refused("path", "model.keras"):
