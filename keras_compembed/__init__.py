@@ -48,13 +48,13 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.feature_embedding import FeatureEmbedding
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.layers.pruned_vocabulary_embedding import (
     PrunedVocabularyEmbedding,
 )
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
-from keras_compembed.layers.reverse import Reverse
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model

@@ -14,7 +14,7 @@ PARTS = {
     "classes": "balanced_k_means class_scores fitted_search "
     "noise sampling selectors tree_arrays",
     "codes": "packing",
-    "compositions": "composition registry",
+    "compositions": "composition",
     "compression": "frontier magnitude_pruning size_search",
     "exchange": "model_copy",
     "layers": "lookup_layer top_classes",
@@ -27,8 +27,7 @@ PARTS = {
     "rounding": "rounded_table",
     "stores": "integers row_arrays store",
     "text": "piece_table word_tokenizer",
-    "utils": "chunks custom_gradient files log_sums one_thread row_ops saving "
-    "sizes validation",
+    "utils": "files one_thread saving sizes tensor_ops validation",
     "vectors": "word_vectors",
 }
 PACKAGE = kc.__name__

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.losses import ClassLoss
 from keras_compembed.classes.losses import SampledLoss
-from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.tensor_ops import log_sum_exp
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")

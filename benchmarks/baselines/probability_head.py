@@ -5,8 +5,8 @@ import tensorflow as tf
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import flat_features
 from keras_compembed.classes.class_head import unflat
-from keras_compembed.utils.chunks import in_parts
-from keras_compembed.utils.log_sums import without_nan
+from keras_compembed.utils.tensor_ops import in_parts
+from keras_compembed.utils.tensor_ops import without_nan
 from keras_compembed.utils.validation import check_positive_int
 
 # Numbers held at a time for some examples and all classes.

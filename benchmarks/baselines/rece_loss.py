@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from keras_compembed.classes.losses import ClassLoss
 from keras_compembed.classes.sampling import Draw
-from keras_compembed.utils.chunks import MOST_NUMBERS
-from keras_compembed.utils.chunks import in_parts
-from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.tensor_ops import MOST_NUMBERS
+from keras_compembed.utils.tensor_ops import in_parts
+from keras_compembed.utils.tensor_ops import log_sum_exp
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")

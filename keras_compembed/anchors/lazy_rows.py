@@ -12,7 +12,7 @@ from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.tensor_ops import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

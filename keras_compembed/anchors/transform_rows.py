@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import of_all_ids
 
 _CHUNK_NUMBERS = 1 << 22
 # Numbers in a row at the start, and the largest of them.

@@ -15,8 +15,8 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.utils.chunks import MOST_NUMBERS
-from keras_compembed.utils.log_sums import without_nan
+from keras_compembed.utils.tensor_ops import MOST_NUMBERS
+from keras_compembed.utils.tensor_ops import without_nan
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require

@@ -15,12 +15,12 @@ from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import unique_ids
 from keras_compembed.optimizers.device_rows import unique_places
 from keras_compembed.optimizers.device_rows import without_gradients
-from keras_compembed.utils.chunks import MOST_NUMBERS
-from keras_compembed.utils.chunks import chunk_sizes
-from keras_compembed.utils.chunks import in_parts
-from keras_compembed.utils.log_sums import log_add_exp
-from keras_compembed.utils.log_sums import log_sum_exp
-from keras_compembed.utils.log_sums import without_nan
+from keras_compembed.utils.tensor_ops import MOST_NUMBERS
+from keras_compembed.utils.tensor_ops import chunk_sizes
+from keras_compembed.utils.tensor_ops import in_parts
+from keras_compembed.utils.tensor_ops import log_add_exp
+from keras_compembed.utils.tensor_ops import log_sum_exp
+from keras_compembed.utils.tensor_ops import without_nan
 
 # Rows that are worth one reading of the whole table.
 _LEAST_ROWS = 32

@@ -10,8 +10,8 @@ from keras_compembed.classes.noise import random_bits
 from keras_compembed.classes.sampling import Draw
 from keras_compembed.optimizers.device_rows import first_places
 from keras_compembed.optimizers.device_rows import of_all_devices
-from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.saving import PackedConfig
+from keras_compembed.utils.tensor_ops import log_sum_exp
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_label
 from keras_compembed.utils.validation import check_positive_int

@@ -19,9 +19,9 @@ from keras_compembed.classes.selectors import Selector
 from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
-from keras_compembed.utils.log_sums import log_add_exp
-from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.tensor_ops import log_add_exp
+from keras_compembed.utils.tensor_ops import log_sum_exp
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require

@@ -10,10 +10,10 @@ from keras_compembed.classes.class_tree import ClassTree
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import read_unique_rows
 from keras_compembed.optimizers.device_rows import unique_places
-from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
+from keras_compembed.utils.tensor_ops import without_nan
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -6,9 +6,9 @@ import operator
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.chunks import split_rows
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import of_all_ids
+from keras_compembed.utils.tensor_ops import split_rows
 from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 22

@@ -13,8 +13,8 @@ from keras_compembed.compression.table_choice import mask_zero
 from keras_compembed.exchange.copy_check import CopyCheck
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.exchange.only_readers import pooled_before
-from keras_compembed.layers.combiner import Combiner
-from keras_compembed.layers.reverse import Reverse
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.learners.task_codes import FollowingCodes
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras_compembed.exchange.copy_check import all_same
 from keras_compembed.exchange.copy_check import random_inputs
 from keras_compembed.export.conversion import convert
+from keras_compembed.export.conversion import name_outputs
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.export.tracing import name_outputs
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.flatbuffer import constants_of
 from keras_compembed.litert.flatbuffer import pack

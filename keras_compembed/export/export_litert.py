@@ -11,10 +11,14 @@ from keras_compembed.export.check import check_inputs
 from keras_compembed.export.check import check_rows
 from keras_compembed.export.check import compare
 from keras_compembed.export.check import run_on_inputs
+from keras_compembed.export.conversion import ClassAnswers
 from keras_compembed.export.conversion import check_finite
 from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import check_ops
 from keras_compembed.export.conversion import convert
+from keras_compembed.export.conversion import get_signature
+from keras_compembed.export.conversion import kept_state
+from keras_compembed.export.conversion import trace
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms
@@ -24,10 +28,6 @@ from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import as_texts
 from keras_compembed.export.text_front import run_on_texts
 from keras_compembed.export.text_front import split_model
-from keras_compembed.export.tracing import ClassAnswers
-from keras_compembed.export.tracing import get_signature
-from keras_compembed.export.tracing import kept_state
-from keras_compembed.export.tracing import trace
 from keras_compembed.litert.flatbuffer import count_ops
 from keras_compembed.litert.flatbuffer import get_min_runtime_text
 from keras_compembed.litert.flatbuffer import order_ends

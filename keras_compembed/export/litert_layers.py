@@ -13,11 +13,11 @@ from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.only_readers import Graphs
 from keras_compembed.exchange.only_readers import find_poolings
 from keras_compembed.exchange.only_readers import ids_of
-from keras_compembed.layers.combiner import Combiner
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.litert.row_products import ROOM
-from keras_compembed.litert.row_products import count_ids
-from keras_compembed.litert.row_products import length_of
+from keras_compembed.layers.options import Combiner
+from keras_compembed.litert.litert_form import ROOM
+from keras_compembed.litert.litert_form import count_ids
+from keras_compembed.litert.litert_form import length_of
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.sizes import WEIGHT_BYTES
 

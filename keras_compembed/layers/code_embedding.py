@@ -4,7 +4,7 @@ import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import join_arguments
-from keras_compembed.layers.reverse import check_reverse_table
+from keras_compembed.layers.options import check_reverse_table
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.stores.codes import Codes

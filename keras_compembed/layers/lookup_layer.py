@@ -5,11 +5,11 @@ import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
 from keras_compembed.classes.class_head import unflat
-from keras_compembed.layers.combiner import get_combiner
-from keras_compembed.layers.combiner import serialize_combiner
-from keras_compembed.layers.reverse import Reverse
-from keras_compembed.layers.reverse import get_reverse
-from keras_compembed.litert.row_products import unflatten
+from keras_compembed.layers.options import Reverse
+from keras_compembed.layers.options import get_combiner
+from keras_compembed.layers.options import get_reverse
+from keras_compembed.layers.options import serialize_combiner
+from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.optimizers.running_optimizer import SteppedVariable
 from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.validation import check_boolean

@@ -3,7 +3,7 @@
 import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.reverse import check_reverse_table
+from keras_compembed.layers.options import check_reverse_table
 from keras_compembed.rounding.rounded_table import rank_of_energy
 from keras_compembed.stores.integers import Integers
 from keras_compembed.stores.store import LowRank

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import decode_codes
-from keras_compembed.compositions.registry import check_composition
-from keras_compembed.compositions.registry import get_composition
+from keras_compembed.compositions.composition import check_composition
+from keras_compembed.compositions.composition import get_composition
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_until_stopped

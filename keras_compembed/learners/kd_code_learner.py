@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.compositions.composition import LinearComposition
-from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.compositions.composition import ScaledComposition
 from keras_compembed.learners.code_learner import GradientCodeLearner
 from keras_compembed.learners.coordinate_search import mean_row
 from keras_compembed.learners.coordinate_search import second_moments

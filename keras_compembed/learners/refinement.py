@@ -3,11 +3,11 @@
 import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.compositions.composition import COMPOSITIONS
 from keras_compembed.compositions.composition import ConcatComposition
 from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import SumComposition
 from keras_compembed.compositions.composition import part_of_column
-from keras_compembed.compositions.registry import COMPOSITIONS
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.utils.one_thread import one_thread
 

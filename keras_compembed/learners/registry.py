@@ -1,6 +1,6 @@
 """The learner of a table by default."""
 
-from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.compositions.composition import is_same_composition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner

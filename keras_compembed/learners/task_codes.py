@@ -15,10 +15,10 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import of_all_ids
+from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table

@@ -5,8 +5,8 @@ import copy
 import keras
 import tensorflow as tf
 
-from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.tensor_ops import custom_gradient
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require

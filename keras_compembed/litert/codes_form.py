@@ -14,13 +14,13 @@ from keras_compembed.litert.litert_form import FLOAT32
 from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
+from keras_compembed.litert.litert_form import OneHotRows
 from keras_compembed.litert.litert_form import RowChunks
+from keras_compembed.litert.litert_form import join_weights
+from keras_compembed.litert.litert_form import length_of
+from keras_compembed.litert.litert_form import number_groups
+from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.litert.litert_form import unknown_zero
-from keras_compembed.litert.row_products import OneHotRows
-from keras_compembed.litert.row_products import join_weights
-from keras_compembed.litert.row_products import length_of
-from keras_compembed.litert.row_products import number_groups
-from keras_compembed.litert.row_products import unflatten
 from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # Codewords a codebook up to which one-hot vectors are not too wide, and whose

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from keras_compembed.compositions.composition import LinearComposition
-from keras_compembed.compositions.registry import get_composition
-from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.compositions.composition import get_composition
+from keras_compembed.compositions.composition import is_same_composition
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.additive_quantizer import FactorQuantizer

@@ -5,8 +5,8 @@ import threading
 
 import tensorflow as tf
 
-from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.row_ops import repeat_rows
+from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import repeat_rows
 
 # Tables of more rows are not worth a look at each of them.
 _MARKED_ROWS = 1 << 22

@@ -7,10 +7,10 @@ import tensorflow as tf
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.optimizers.device_rows import unique_places
 from keras_compembed.stores.store import Store
-from keras_compembed.utils.row_ops import repeat_rows
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import serialize_part
 from keras_compembed.utils.saving import unpack_array
+from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.validation import require
 
 

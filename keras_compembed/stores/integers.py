@@ -16,8 +16,8 @@ from keras_compembed.litert.litert_form import LEAST
 from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
-from keras_compembed.litert.row_products import join_weights
-from keras_compembed.litert.row_products import unflatten
+from keras_compembed.litert.litert_form import join_weights
+from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import check_room
 from keras_compembed.rounding.rounded_table import count_blocks
@@ -39,10 +39,10 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.store import get_low_rank
-from keras_compembed.utils.chunks import of_all_ids
-from keras_compembed.utils.chunks import of_all_ids_again
-from keras_compembed.utils.row_ops import each_once
 from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.tensor_ops import each_once
+from keras_compembed.utils.tensor_ops import of_all_ids
+from keras_compembed.utils.tensor_ops import of_all_ids_again
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number

@@ -12,7 +12,7 @@ from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import scale_unit
-from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.tensor_ops import custom_gradient
 
 # As in `round_rows`, but of each batch anew.
 _SHARES = {8: (1.0,), 4: (0.55, 0.75, 0.95), 2: (0.3, 0.45, 0.6)}

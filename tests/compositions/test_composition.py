@@ -8,7 +8,7 @@ import keras_compembed as kc
 from keras_compembed.compositions import Composition
 from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import LSTMComposition
-from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.compositions.composition import ScaledComposition
 
 M, K, WIDTH = 5, 6, 7
 

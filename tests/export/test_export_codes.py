@@ -15,7 +15,7 @@ from export_models import towers
 from export_models import write
 
 import keras_compembed as kc
-from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.compositions.composition import ScaledComposition
 from keras_compembed.litert.flatbuffer import schema
 
 # Numbers of codebooks and their sizes: bits that share bytes, fill them, cross

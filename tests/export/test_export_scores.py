@@ -18,7 +18,7 @@ from keras_compembed import export_litert
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import ClassTree
 from keras_compembed.classes import FrequentClasses
-from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.compositions.composition import ScaledComposition
 
 V, D = 203, 12
 CODES = [

@@ -11,7 +11,7 @@ from layer_checks import largest_tensor
 from layer_checks import random_codes
 
 import keras_compembed as kc
-from keras_compembed.compositions.registry import ScaledComposition
+from keras_compembed.compositions.composition import ScaledComposition
 from keras_compembed.learners.task_codes import FollowingCodes
 
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")

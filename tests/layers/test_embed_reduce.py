@@ -8,8 +8,8 @@ from errors import refused
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
+from keras_compembed.compositions.composition import ScaledComposition
 from keras_compembed.compositions.composition import SumComposition
-from keras_compembed.compositions.registry import ScaledComposition
 from keras_compembed.learners.task_codes import FollowingCodes
 
 ROWS, WIDTH, LENGTH = 50, 12, 7

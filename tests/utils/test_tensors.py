@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.utils.chunks import in_parts
-from keras_compembed.utils.custom_gradient import custom_gradient
-from keras_compembed.utils.log_sums import log_add_exp
-from keras_compembed.utils.log_sums import log_sum_exp
-from keras_compembed.utils.row_ops import each_once
+from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import each_once
+from keras_compembed.utils.tensor_ops import in_parts
+from keras_compembed.utils.tensor_ops import log_add_exp
+from keras_compembed.utils.tensor_ops import log_sum_exp
 
 NOTHING = float("-inf")
 
