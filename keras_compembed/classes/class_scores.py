@@ -44,12 +44,16 @@ class ClassScores:
         self.tree = tree
         self.nodes = nodes
         self.node_bias = node_bias
-        self._embeds = hasattr(table, "embed")
         if self._embeds:
             self.num_classes = table.input_dim
             self.width = table.output_dim
         else:
             self.num_classes, self.width = table.shape
+
+    @property
+    def _embeds(self):
+        """Whether vectors are those of a layer, which a copy may exchange."""
+        return hasattr(self.table, "embed")
 
     def class_vectors(self, ids):
         """Vectors of classes, summed over paths, without gradients."""

@@ -175,6 +175,11 @@ class Budget:
             )
         self.inputs = inputs
         self.target = check_target(target)
+        require(
+            methods is None or isinstance(methods, (list, tuple)),
+            "`methods` must be None or a list of methods.",
+            methods=methods,
+        )
         self.methods = None if methods is None else list(methods)
         for method in methods or ():
             check_method("methods", method)
@@ -192,7 +197,12 @@ class Budget:
         )
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
         self.labels = labels
-        self.sample_weight = dict(sample_weight or {})
+        require(
+            isinstance(sample_weight, dict | None),
+            "`sample_weight` must be a dict from layers to arrays.",
+            sample_weight=sample_weight,
+        )
+        self.sample_weight = sample_weight or {}
         self.max_time = max_time
         if max_time is not None:
             check_positive_number("max_time", max_time)

@@ -363,11 +363,11 @@ class FindSize:
     def _refusal(self, limit):
         search = self._search
         choices = search.smallest
+        # What is learned may take other bytes than what was counted.
+        self._fit(choices)
         smallest = besides = search.count(choices)
         for table, place in search.of(choices):
             besides -= int(table.sizes[place]) - table.of_kind(place)[1]
-            if place not in table.known:
-                table.measure(place)
         energy = sum(table.energy for table in self._tables)
         error = search.loss(choices) / energy if energy else 0.0
         return ValueError(

@@ -327,6 +327,8 @@ class SizeSearch:
         except KeyboardInterrupt:
             # What learns ends by itself; all else ends here.
             self._stop.is_set = True
+        if self.is_over:
+            self._measure_quick(limit)
         if self._stop.is_set:
             self.say("Interrupted: the best found so far is taken.")
 
@@ -345,13 +347,24 @@ class SizeSearch:
                 if not self.is_over:
                     self._measure(points, place)
 
-    def _best_of_kinds(self, points, room):
+    def _measure_quick(self, limit):
+        """Measures what is no more than rounded, where nothing is known."""
+        choices = self._pick(limit, limit)
+        for points, chosen in self.of(choices):
+            room = limit - self.bytes_of(choices) + points.sizes[chosen]
+            places = self._best_of_kinds(points, room, is_quick=True)
+            if places and not points.known:
+                self._measure(points, places[0])
+
+    def _best_of_kinds(self, points, room, is_quick=False):
         """Places of the best of each kind that fit, unless they are bad."""
         errors, best = points.errors(), {}
         fits = np.flatnonzero(points.sizes <= room)
         for place in map(int, fits[np.argsort(errors[fits])]):
-            if not points.is_double[place]:
-                best.setdefault(points.settings[place].kind, place)
+            setting = points.settings[place]
+            is_out = is_quick and not setting.kind.startswith("int")
+            if not (points.is_double[place] or is_out):
+                best.setdefault(setting.kind, place)
         most = _TIMES * min(errors[list(best.values())], default=0) + _MORE
         return [place for place in best.values() if errors[place] <= most]
 
@@ -394,7 +407,7 @@ class SizeSearch:
                 other = (*best[:number], place, *best[number + 1 :])
                 if other == best or self.bytes_of(other) <= limit:
                     found.append(other)
-        found.sort(key=self.loss)
+        found.sort(key=lambda x: (self.loss(x), self.bytes_of(x)))
         if families:
             firsts = {}
             for choices in found:

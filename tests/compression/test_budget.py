@@ -378,6 +378,12 @@ def test_interrupt_keeps_the_best_so_far(model, sizes, capsys):
     assert "Interrupted" in capsys.readouterr().out
 
 
+def test_no_time_is_enough_for_rounded_rows(model, sizes):
+    budget = make_budget(sizes["int4"].file_bytes, methods=None, max_time=1e-6)
+    compress(model, budget)
+    assert budget.frontier.chosen.name.startswith("int")
+
+
 @pytest.mark.parametrize("fits, begun", [([1], 2), ([2], 3)])
 def test_interrupt_before_anything_is_known(model, sizes, fits, begun):
     """What fits is fit all the same, also what is fit with care."""
@@ -451,7 +457,13 @@ def test_options_are_checked(data):
                 TuningData(**{"train": data, "validation": data, name: value})
     following = Codes(2, 8, recode_every=4)
     bad = {
-        "methods": ([], METHODS[:1] * 2, [Quantized(2).for_table(seed=1)]),
+        "sample_weight": (3, [1.0]),
+        "methods": (
+            [],
+            METHODS[0],
+            METHODS[:1] * 2,
+            [Quantized(2).for_table(seed=1)],
+        ),
         "max_bytes": (0, 10.5, "a few"),
         # For a loss there must be data.
         "max_loss": (-1, 0.1),

@@ -218,3 +218,24 @@ def test_models_of_such_alone_are_refused():
         compress(language_model(MasksOdd))
     with pytest.raises(ValueError, match="Scaled .* `call`"):
         compress(look_up(Scaled(V, D)))
+
+
+@pytest.mark.parametrize(
+    "method", [kc.methods.Codes(4, 8), kc.methods.Quantized(4)]
+)
+def test_tied_classes_are_scored_by_the_new_layer(method):
+    table = keras.layers.Embedding(300, 8, name="words")
+    ids = keras.Input((5,), dtype="int32")
+    hidden = keras.layers.GlobalAveragePooling1D()(table(ids))
+    head = kc.CANESoftmax(300, class_embedding=table)
+    model = keras.Model(ids, head(hidden))
+    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
+    small = kc.compress_model(model, method, ["words"], seed=0, verbose=0)
+    x = np.random.default_rng(0).integers(300, size=(64, 5))
+    vectors = np.asarray(small.get_layer("words").embeddings)
+    scores = vectors[x].mean(axis=1) @ vectors.T
+    np.testing.assert_array_equal(
+        kc.top_k_model(small, 1).predict(x, verbose=0)["ids"][:, 0],
+        scores.argmax(axis=1),
+    )
+    small.fit(x, x[:, 0], verbose=0)
