@@ -86,7 +86,7 @@ def choose_anchors(ids, vocabulary, args):
     counts, texts = count_words(ids, vocabulary)
     telling = texts <= args.common * len(ids)
     telling &= [bool(re.fullmatch("[a-z]{3,}", word)) for word in vocabulary]
-    return kc.anchors.Frequency(np.where(telling, counts, 0), args.seed)
+    return kc.anchors.Frequency(np.where(telling, counts, 0), seed=args.seed)
 
 
 def relate(ids, vocabulary, args):
