@@ -334,9 +334,7 @@ class SizeSearch:
 
     def _measure_kinds(self, limit):
         """Measures the most promising of each kind that may fit."""
-        choices = self._pick(limit, limit)
-        for points, chosen in self.of(choices):
-            room = limit - self.bytes_of(choices) + points.sizes[chosen]
+        for points, room in self._rooms(limit):
             if len(self.tables) == 1:
                 # Other kinds take other bytes besides.
                 for place in self._best_of_kinds(points, limit + _GUESSED):
@@ -347,11 +345,16 @@ class SizeSearch:
                 if not self.is_over:
                     self._measure(points, place)
 
-    def _measure_quick(self, limit):
-        """Measures what is no more than rounded, where nothing is known."""
+    def _rooms(self, limit):
+        """Yields each table, and the bytes that others leave it."""
         choices = self._pick(limit, limit)
         for points, chosen in self.of(choices):
             room = limit - self.bytes_of(choices) + points.sizes[chosen]
+            yield points, room
+
+    def _measure_quick(self, limit):
+        """Measures what is no more than rounded, where nothing is known."""
+        for points, room in self._rooms(limit):
             places = self._best_of_kinds(points, room, is_quick=True)
             if places and not points.known:
                 self._measure(points, places[0])

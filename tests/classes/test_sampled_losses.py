@@ -14,7 +14,10 @@ from class_models import check_equal
 from class_models import counts
 from class_models import examples
 from class_models import fit
+from class_models import log_sum_exp
 from class_models import loss_and_gradients
+from class_models import own
+from class_models import shares_of_noise
 from errors import refused
 
 import keras_compembed as kc
@@ -35,22 +38,6 @@ class FixedNoise(UnigramNoise):
 
     def sample(self, bits, excluded=None):
         return tf.constant(self.sampled)
-
-
-def log_sum_exp(scores):
-    largest = scores.max(axis=-1, keepdims=True)
-    return (largest + np.log(np.exp(scores - largest).sum(-1, keepdims=True)))[
-        ..., 0
-    ]
-
-
-def own(scores, labels):
-    return scores[np.arange(len(labels)), labels]
-
-
-def shares_of_noise():
-    q = counts() ** 0.75
-    return q / q.sum()
 
 
 def sampled_softmax(scores, labels):

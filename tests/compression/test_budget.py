@@ -135,6 +135,17 @@ def test_nothing_fits(model, tmp_path):
     assert re.search(expected, str(caught.value))
 
 
+def test_the_size_that_a_refusal_names_is_enough(model):
+    methods = [Anchors(20, mean_nonzeros=2)]
+    with refused("max_bytes", 500) as caught:
+        compress(model, make_budget(500, methods=methods))
+    (named,) = re.findall(r"a file of ([\d,]+) bytes", str(caught.value))
+    named = int(named.replace(",", ""))
+    budget = make_budget(named, methods=methods)
+    compress(model, budget)
+    assert budget.frontier.chosen.file_bytes <= named
+
+
 def test_a_seed_gives_the_same(model, tmp_path):
     found = []
     for _ in range(2):
