@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.stores.store import TableStore
-from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.validation import check_seed
 
 

@@ -7,7 +7,7 @@ from keras_compembed.reports.plots import new_figure
 from keras_compembed.reports.plots import save
 from keras_compembed.reports.plots import write_labels
 from keras_compembed.utils.extras import import_extra
-from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.validation import require
 
 _TICKS_UP_TO = 16

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.workers import one_thread
 
 # Numbers held at a time, in each of a few arrays.
 _ENTRIES = 1 << 23

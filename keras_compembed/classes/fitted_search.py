@@ -11,10 +11,10 @@ from keras_compembed.classes.approximate_nearest import ApproximateNearest
 from keras_compembed.classes.approximate_nearest import usual_lists
 from keras_compembed.classes.balanced_k_means import split_evenly
 from keras_compembed.classes.beam_tree import BeamTree
-from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
+from keras_compembed.utils.workers import one_thread
 
 _BATCH = 256
 # Numbers that an order of lists, or vectors of classes, hold at a time.

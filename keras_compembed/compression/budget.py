@@ -13,7 +13,7 @@ from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.methods.method import check_method
-from keras_compembed.utils.sizes import number_of_bytes
+from keras_compembed.utils.files import number_of_bytes
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int

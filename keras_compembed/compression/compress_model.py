@@ -1,21 +1,21 @@
 """Replaces the embedding tables of a trained model by smaller layers."""
 
 from keras_compembed.compression.budget import Budget
-from keras_compembed.compression.compile_like import compile_like
 from keras_compembed.compression.find_size import FindSize
-from keras_compembed.compression.replaced_table import ReplacedTable
-from keras_compembed.compression.replaced_table import copy_with_tables
-from keras_compembed.compression.replaced_table import read_tables
-from keras_compembed.compression.table_choice import check_model
-from keras_compembed.compression.table_choice import choose_tables
-from keras_compembed.compression.table_choice import find_layers
-from keras_compembed.compression.table_choice import find_table_poolings
-from keras_compembed.compression.table_choice import reason_against
+from keras_compembed.compression.tables import ReplacedTable
+from keras_compembed.compression.tables import check_model
+from keras_compembed.compression.tables import choose_tables
+from keras_compembed.compression.tables import copy_with_tables
+from keras_compembed.compression.tables import find_layers
+from keras_compembed.compression.tables import find_table_poolings
+from keras_compembed.compression.tables import read_tables
+from keras_compembed.compression.tables import reason_against
+from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.reports.size_report import size_report
-from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.validation import require
 
 

@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_compembed.compression.compile_like import compile_like
-from keras_compembed.compression.table_choice import check_model
+from keras_compembed.compression.tables import check_model
+from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.export.text_front import list_readers
 from keras_compembed.export.text_front import split_model

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.methods.codes import Codes
-from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.validation import check_sample_weight
 
 # Of a short fit: the least rows of a sample, in all and for each codeword, and

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_compembed.compression.compile_like import compile_like
+from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.layers.lookup_layer import LookupLayer

@@ -19,10 +19,10 @@ from keras_compembed.litert.flatbuffer import get_min_runtime
 from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.utils.files import FULL
 from keras_compembed.utils.files import check_temporary_folder
+from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_of
 from keras_compembed.utils.model_parts import output_names
-from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 

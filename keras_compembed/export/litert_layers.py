@@ -18,8 +18,8 @@ from keras_compembed.layers.options import Combiner
 from keras_compembed.litert.litert_form import ROOM
 from keras_compembed.litert.litert_form import count_ids
 from keras_compembed.litert.litert_form import length_of
+from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.model_parts import all_layers
-from keras_compembed.utils.sizes import WEIGHT_BYTES
 
 # What hands on its input outside of training.
 _PASSES = (

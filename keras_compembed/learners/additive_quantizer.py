@@ -13,7 +13,6 @@ from keras_compembed.learners.quantizer_run import QuantizerRun
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_until_stopped
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
@@ -23,6 +22,7 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
+from keras_compembed.utils.workers import one_thread
 from keras_compembed.version import __version__
 
 

@@ -9,7 +9,7 @@ from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import SumComposition
 from keras_compembed.compositions.composition import part_of_column
 from keras_compembed.learners import coordinate_search as search
-from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.workers import one_thread
 
 _SWEEPS = 3
 # A sweep costs num_codebooks times less than that of a sum.

@@ -21,7 +21,7 @@ from keras_compembed.litert.litert_form import length_of
 from keras_compembed.litert.litert_form import number_groups
 from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.litert.litert_form import unknown_zero
-from keras_compembed.utils.sizes import WEIGHT_BYTES
+from keras_compembed.utils.files import WEIGHT_BYTES
 
 # Codewords a codebook up to which one-hot vectors are not too wide, and whose
 # products take as long as one that is gathered.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.litert.flatbuffer import UNPACK_RUNTIME
-from keras_compembed.utils.sizes import WEIGHT_BYTES
+from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.tensor_ops import weighted_sums
 from keras_compembed.utils.validation import check_version
 

@@ -11,10 +11,10 @@ from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import get_composition
 from keras_compembed.compositions.composition import is_same_composition
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.code_embedding import get_learner
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method

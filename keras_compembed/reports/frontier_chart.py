@@ -5,7 +5,7 @@ import math
 import re
 
 from keras_compembed.utils.extras import import_extra
-from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.files import format_bytes
 
 # Colours in the light, which variables of the page stand for.
 _VARIABLES = {

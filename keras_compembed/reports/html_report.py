@@ -12,7 +12,7 @@ from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.compression import frontier as frontiers
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import count_file
-from keras_compembed.compression.table_choice import left_tables
+from keras_compembed.compression.tables import left_tables
 from keras_compembed.export.target import Target
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
@@ -29,9 +29,9 @@ from keras_compembed.reports.word_neighbors import word_neighbors
 from keras_compembed.reports.word_neighbors import words_by_layer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.model_parts import named_layers
-from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import require
 

@@ -4,8 +4,8 @@ import os
 
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import require
 
 BASELINE, CODES, _CHOSEN = "#8c8c8c", "#0b6e99", "#e08214"

@@ -13,8 +13,8 @@ from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
 from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.model_parts import named_layers
-from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import require
 
 EMBEDDINGS = (LookupLayer, keras.layers.Embedding)

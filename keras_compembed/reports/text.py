@@ -1,6 +1,6 @@
 """Reports as text."""
 
-from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.files import format_bytes
 
 _MAX_NAME = 16
 _HEADER = ("Layer", "Table", "Stored as", "Per id", "Shared", "Stored")

@@ -40,9 +40,9 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.store import WeightSpec
+from keras_compembed.utils.files import count_bytes
+from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.saving import get_settings
-from keras_compembed.utils.sizes import count_bytes
-from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.tensor_ops import weighted_sums
 from keras_compembed.utils.validation import check_positive_int

@@ -31,9 +31,9 @@ from keras_compembed.stores.row_arrays import check_arrays
 from keras_compembed.stores.row_arrays import check_shared
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.store import WeightSpec
+from keras_compembed.utils.files import count_bytes
+from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.saving import get_settings
-from keras_compembed.utils.sizes import count_bytes
-from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.tensor_ops import each_once
 from keras_compembed.utils.tensor_ops import of_all_ids
 from keras_compembed.utils.tensor_ops import of_all_ids_again

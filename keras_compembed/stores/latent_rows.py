@@ -13,6 +13,7 @@ from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import scale_unit
 from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import multiply_blocks
 
 # As in `round_rows`, but of each batch anew.
 _SHARES = {8: (1.0,), 4: (0.55, 0.75, 0.95), 2: (0.3, 0.45, 0.6)}
@@ -144,18 +145,3 @@ def _best_scales(blocks, bits):
         best = tf.where(gain > best_gain, tf.maximum(scales, 0), best)
         best_gain = tf.maximum(gain, best_gain)
     return best
-
-
-def multiply_blocks(rows, scales, block_size):
-    """Rows `(ids, width)` times scales `(ids, blocks)`, block by block."""
-    if scales.shape[1] > 1:
-        scales = tf.repeat(scales, block_size, axis=1)[:, : rows.shape[1]]
-    return rows * scales
-
-
-def sum_groups(rows, weights):
-    """Weighted sums of rows, group by group."""
-    shape = tf.concat([tf.shape(weights), [rows.shape[1]]], axis=0)
-    rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
-    sums = tf.matmul(tf.expand_dims(weights, 1), rows)
-    return tf.squeeze(sums, 1)

@@ -11,9 +11,9 @@ from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import without_gradients
+from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.saving import get_settings
-from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.tensor_ops import each_once
 from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.tensor_ops import top_rows

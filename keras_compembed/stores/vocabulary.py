@@ -7,8 +7,8 @@ import tensorflow as tf
 from keras_compembed.stores.store import Store
 from keras_compembed.stores.store import TableStore
 from keras_compembed.stores.store import read_all
-from keras_compembed.utils.sizes import count_bytes
-from keras_compembed.utils.sizes import count_litert_bytes
+from keras_compembed.utils.files import count_bytes
+from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import float_chunks

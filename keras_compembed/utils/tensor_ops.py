@@ -264,3 +264,18 @@ def log_add_exp(first, second):
 def without_nan(scores):
     """Scores with minus infinity for NaN, which `top_k` would put anywhere."""
     return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
+
+
+def multiply_blocks(rows, scales, block_size):
+    """Rows `(ids, width)` times scales `(ids, blocks)`, block by block."""
+    if scales.shape[1] > 1:
+        scales = tf.repeat(scales, block_size, axis=1)[:, : rows.shape[1]]
+    return rows * scales
+
+
+def sum_groups(rows, weights):
+    """Weighted sums of rows, group by group."""
+    shape = tf.concat([tf.shape(weights), [rows.shape[1]]], axis=0)
+    rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
+    sums = tf.matmul(tf.expand_dims(weights, 1), rows)
+    return tf.squeeze(sums, 1)

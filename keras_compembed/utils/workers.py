@@ -1,11 +1,19 @@
-"""Variables that several workers, under one strategy, have alike."""
+"""Threads of a process, and variables that several workers have alike."""
 
 import contextlib
+import threading
 
 import tensorflow as tf
+import threadpoolctl
 
 # What TensorFlow sends from worker to worker when variables are made.
 _SENT = ("bool", "float16", "float32", "float64", "int32", "int64")
+
+
+# The limit is one of the process: the first that enters sets it, and the last
+# that leaves takes it back.
+_LOCK = threading.Lock()
+_USERS = []
 
 
 def has_workers(strategy):
@@ -67,3 +75,22 @@ def _make_variable(next_creator, **kwargs):
         trainable=kwargs.get("trainable"),
         name=kwargs.get("name"),
     )
+
+
+@contextlib.contextmanager
+def one_thread():
+    """A context that keeps matrix products to one thread."""
+    with _LOCK:
+        limits = (
+            _USERS[0]
+            if _USERS
+            else threadpoolctl.threadpool_limits(1, user_api="blas")
+        )
+        _USERS.append(limits)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _USERS.pop()
+            if not _USERS:
+                limits.restore_original_limits()

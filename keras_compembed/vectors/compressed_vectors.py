@@ -20,8 +20,8 @@ from keras_compembed.methods.method import check_method
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.stores import KINDS
 from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.files import number_of_bytes
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.sizes import number_of_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int

@@ -24,7 +24,7 @@ def codes(num_codebooks=4, codebook_size=8, *args, **kwargs):
 
 def compress(model, how=None, layers=None, smallest=1000, **kwargs):
     """Replaces tables of 1000 bytes, by random codes unless told otherwise."""
-    place = "keras_compembed.compression.table_choice.SMALLEST_BYTES"
+    place = "keras_compembed.compression.tables.SMALLEST_BYTES"
     options = {"verbose": 0, **kwargs}
     how = codes() if how is None else how
     with mock.patch(place, smallest):

@@ -8,13 +8,13 @@ import pytest
 import threadpoolctl
 from errors import refused
 
-from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.files import format_bytes
+from keras_compembed.utils.files import number_of_bytes
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
-from keras_compembed.utils.sizes import format_bytes
-from keras_compembed.utils.sizes import number_of_bytes
 from keras_compembed.utils.validation import TableShards
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.workers import one_thread
 
 ARRAY = np.arange(40, dtype="float32").reshape(10, 4)
 SHARDS = TableShards([ARRAY[:3], ARRAY[3:3], ARRAY[3:4], ARRAY[4:]])
