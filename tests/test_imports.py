@@ -27,7 +27,7 @@ PARTS = {
     "rounding": "rounded_table",
     "stores": "integers row_arrays store",
     "text": "piece_table word_tokenizer",
-    "utils": "files one_thread saving sizes tensor_ops validation",
+    "utils": "files saving tensor_ops validation workers",
     "vectors": "word_vectors",
 }
 PACKAGE = kc.__name__
