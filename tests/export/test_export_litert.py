@@ -1,8 +1,6 @@
 """Arguments, structures of models, samples, and how files are written."""
 
-import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import os
 import resource
@@ -44,18 +42,9 @@ def otherwise_in_files(change):
     return OtherwiseInFiles()
 
 
-class Watch(L.Layer):
-    """Notes what comes by, in copies too."""
+class _Subclassed(keras.Model):
+    """Its own name, `__subclassed`, cannot be that of an outermost scope."""
 
-    seen = collections.defaultdict(list)
-
-    def call(self, inputs):
-        if tf.executing_eagerly():
-            self.seen[self.name].append(np.asarray(inputs))
-        return inputs + 0
-
-
-class Subclassed(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.embed = code_embedding()
@@ -64,17 +53,12 @@ class Subclassed(keras.Model):
         return keras.ops.mean(self.embed(ids), axis=1)
 
 
-class _Hidden(Subclassed):
-    """Its own name, `__hidden`, cannot be that of an outermost scope."""
-
-
-@pytest.mark.parametrize("cls", [Subclassed, _Hidden])
-def test_subclassed_models_need_a_signature(cls, path):
+def test_subclassed_models_need_a_signature(path):
     with pytest.raises(ValueError, match="`input_signature` must be given"):
-        write(cls(), path)
+        write(_Subclassed(), path)
     assert not path.exists()
     signature = tf.TensorSpec((None, None), "int32")
-    model = cls()
+    model = _Subclassed()
     model(random_ids(2, 3))
     made = export(model, path, input_signature=signature)
     assert made.held_layers == (model.embed.name,)
@@ -105,7 +89,7 @@ def test_bad_arguments(tmp_path):
     with refused("model", "CodeEmbedding"):
         export_litert(model.layers[1], path)
     with refused("input_signature", "5"):
-        export_litert(Subclassed(), path, input_signature=(None, 5))
+        export_litert(_Subclassed(), path, input_signature=(None, 5))
     with refused("input_signature"):
         export_litert(keras.Sequential([code_embedding()]), path)
     missing = tmp_path / "missing" / "model.tflite"
@@ -130,40 +114,25 @@ def test_an_existing_file_is_kept_or_replaced(path, capsys):
         made.path = None
 
 
-@contextlib.contextmanager
-def largest_files(size):
-    """No file may be larger, as if disks were full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_leaves_the_old_file(path):
     path.write_text("old")
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
     # Labels are in the file alone, not in what is converted.
     labels = ["no" * 500_000, "yes"]
-    with largest_files(500_000):
+    limit = resource.RLIMIT_FSIZE
+    before = resource.getrlimit(limit)
+    # No file may be larger, as if disks were full.
+    resource.setrlimit(limit, (500_000, before[1]))
+    try:
         with pytest.raises(OSError, match="model.tflite"):
             write(model, path, labels=labels)
+    finally:
+        resource.setrlimit(limit, before)
     assert path.read_text() == "old"
     assert os.listdir(path.parent) == ["model.tflite"]
 
 
-def test_a_full_temporary_folder_is_named(path):
-    # What is converted is larger than what is tried before.
-    model = towers([L.Embedding(2000, 16)])
-    with largest_files(50_000):
-        with pytest.raises(OSError, match="folder"):
-            write(model, path)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("quantize", [None, "int8"])
-def test_another_answer_is_caught_and_the_old_file_stays(quantize, path):
+def test_another_answer_is_caught_and_the_old_file_stays(path):
     path.write_text("old")
     for change, said in (
         (lambda x: -x, "difference of"),
@@ -172,13 +141,13 @@ def test_another_answer_is_caught_and_the_old_file_stays(quantize, path):
     ):
         model = towers([code_embedding(), otherwise_in_files(change)])
         with pytest.raises(RuntimeError, match=said):
-            write(model, path, quantize=quantize)
+            write(model, path)
     assert path.read_text() == "old"
     assert os.listdir(path.parent) == ["model.tflite"]
 
 
 @pytest.mark.parametrize(
-    ("quantize", "tolerance"), [(None, 1e-4), ("float16", 0.01), ("int8", 0.1)]
+    ("quantize", "tolerance"), [(None, 1e-4), ("int8", 0.1)]
 )
 def test_differences_up_to_the_tolerance_pass(quantize, tolerance, path):
     def of(share):
@@ -237,24 +206,13 @@ class Positions(L.Layer):
 def test_random_inputs_are_such_as_a_model_takes(path):
     """As long as positions, and ids that their own table has."""
     tokens, segments = ids_input(name="tokens"), ids_input(name="segments")
-    watches = Watch(name="first"), Watch(name="second")
     vectors = [
-        code_embedding()(watches[0](tokens)) + 0,
+        code_embedding()(tokens),
         code_embedding(input_dim=2)(segments),
     ]
-    watches[1](segments)
-    outputs = Positions()(L.Add()(vectors)), watches[1](segments)
+    outputs = Positions()(L.Add()(vectors))
     model = keras.Model({"tokens": tokens, "segments": segments}, outputs)
-    # An id that both know, of what goes to a table by way of another layer.
-    made = write(model, path)
-    assert made.max_error < 1e-6
-    assert all(ids.max() == 1 for ids in Watch.seen["second"][-2:])
-    outputs = code_embedding()(tokens), watches[0](tokens)
-    Watch.seen.clear()
-    write(keras.Model(tokens, outputs), path)
-    seen = Watch.seen["first"][-6:]
-    assert {ids.shape for ids in seen} == {(1, 16), (3, 37)}
-    assert all(50 < ids.max() < ROWS for ids in seen)
+    assert write(model, path).max_error < 1e-6
 
 
 def test_threads_export_one_model_which_stays_as_it_is(tmp_path):
@@ -284,38 +242,14 @@ def with_zeros(length=9):
     return ids
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        [
-            L.LSTM(4, return_sequences=True, go_backwards=True),
-            L.GRU(3, return_sequences=True),
-            L.SimpleRNN(2),
-        ],
-        [
-            L.Bidirectional(L.LSTM(4, return_sequences=True)),
-            L.TimeDistributed(L.Dense(3)),
-        ],
-        [L.LSTM(4, return_sequences=True, zero_output_for_mask=True)],
-        [L.RNN([L.LSTMCell(3), L.GRUCell(2)], return_sequences=True)],
-    ],
-    ids=["stacked", "both ways", "zero output", "nested states"],
-)
-def test_layers_and_masks(layers, path):
+def test_layers_and_masks(path):
+    layers = [
+        L.LSTM(4, return_sequences=True, go_backwards=True),
+        L.Bidirectional(L.GRU(3, return_sequences=True)),
+        L.TimeDistributed(L.Dense(3)),
+    ]
     model = towers([code_embedding(mask_zero=True), *layers])
     calls = [layer.call for layer in layers]
     # Gates and sums of 9 steps in float32.
     export(model, path, with_zeros(), bound=1e-5)
     assert calls == [layer.call for layer in layers]
-
-
-def test_states_are_kept_from_call_to_call_and_untouched(path):
-    layer = L.LSTM(4, stateful=True)
-    inputs = keras.Input(batch_shape=(2, 6), dtype="int32")
-    model = keras.Sequential([inputs, code_embedding(), layer])
-    model(random_ids(2, 6))
-    before = [state.numpy() for state in layer.states]
-    write(model, path)
-    for state, value in zip(layer.states, before, strict=True):
-        np.testing.assert_array_equal(state.numpy(), value)
-    assert error_of(path, model, *random_ids(3, 2, 6)) < 2e-6

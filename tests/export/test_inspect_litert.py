@@ -1,6 +1,5 @@
 import json
 import math
-import zipfile
 
 import keras
 import numpy as np
@@ -11,7 +10,6 @@ from export_models import ROWS
 from export_models import code_embedding
 from export_models import convert
 from export_models import ids_input
-from export_models import two_signatures
 from export_models import write
 
 from keras_compembed.export import inspect_litert
@@ -86,45 +84,6 @@ def test_bytes_by_part(exported):
     assert set(file.metadata) >= {"min_runtime_version"}
     figures = json.loads(json.dumps(file.to_dict()))
     assert [ROWS, 4] in [part["shape"] for part in figures["constants"]]
-    assert figures["graph_bytes"] == file.graph_bytes
-
-
-def test_several_signatures(path):
-    path.write_bytes(two_signatures())
-    file = inspect_litert(path)
-    assert [each.name for each in file.signatures] == ["less", "more"]
-    assert {each.name for each in file.signatures[1].inputs} == {"x", "y"}
-    assert file.ops == {"ADD": 1, "SUB": 1}
-    assert "Inputs of more:" in str(file)
-
-
-def test_subgraphs_and_files_behind_the_graph(path):
-    def count(ids):
-        return tf.while_loop(
-            lambda total: tf.reduce_sum(total) < 9, lambda x: x + 1, [ids]
-        )
-
-    path.write_bytes(convert(count))
-    before = inspect_litert(path)
-    assert {"WHILE", "LESS", "ADD"} <= set(before.ops)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("labels.txt", "cat\ndog\n")
-    file = inspect_litert(path)
-    assert file.metadata == {**before.metadata, "labels.txt": 8}
-    assert file.constants == before.constants
-
-
-def test_no_signature_and_no_runtime(path):
-    model, _ = table_file()
-    model.signatureDefs = None
-    model.metadata = None
-    file = inspect(path, model)
-    assert [each.name for each in file.signatures] == [None]
-    (tensor,) = file.inputs
-    assert (tensor.dtype, tensor.shape) == ("int32", (None,))
-    assert file.min_runtime is None
-    assert "runtime unknown" in str(file)
-    assert file.metadata == {}
 
 
 def test_foreign_ops(path):
@@ -135,29 +94,12 @@ def test_foreign_ops(path):
     code.customCode = b"MyOp"
     file = inspect(path, model)
     assert file.ops == {"CUSTOM MyOp": 1}
-    assert "an app must add them" in str(file) and "Flex" not in str(file)
+    assert "an app must add them" in str(file)
     code.customCode = b"FlexAdd"
     assert '"Select TF ops"' in str(inspect(path, model))
-    # Newer than this TensorFlow, and older than codes beyond 127.
+    # Newer than this TensorFlow.
     code.builtinCode, code.deprecatedBuiltinCode = 9999, 127
     assert inspect(path, model).ops == {"BUILTIN 9999": 1}
-    gather = schema.BuiltinOperator.GATHER
-    code.builtinCode, code.deprecatedBuiltinCode = 0, gather
-    assert inspect(path, model).ops == {"GATHER": 1}
-
-
-def test_quantized_input(path):
-    model, _ = table_file()
-    graph = model.subgraphs[0]
-    tensor = graph.tensors[graph.inputs[0]]
-    tensor.type = schema.TensorType.INT8
-    tensor.quantization = schema.QuantizationParametersT()
-    tensor.quantization.scale = np.array([0.5], "float32")
-    tensor.quantization.zeroPoint = np.array([-3], "int64")
-    file = inspect(path, model)
-    (tensor,) = file.inputs
-    assert (tensor.dtype, tensor.scale, tensor.zero_point) == ("int8", 0.5, -3)
-    assert "(None,), 0.5 * (value + 3)" in str(file)
 
 
 def test_tables_behind_the_graph(path):
@@ -185,20 +127,15 @@ def test_what_is_no_litert_file(path, tmp_path):
     for missing in (path, tmp_path):
         with pytest.raises(OSError, match=missing.name):
             inspect_litert(missing)
-    for content, received in (
-        (b"", "b''"),
-        (b"TFL", "b'TFL'"),
-        (b"not what it should be", "b'not what'"),
-    ):
-        path.write_bytes(content)
-        with refused(received=received):
-            inspect_litert(path)
+    path.write_bytes(b"not what it should be")
+    with refused(received="b'not what'"):
+        inspect_litert(path)
 
 
 def test_cut_files(exported, path):
-    for content in (exported[0].read_bytes(), two_signatures()):
-        step = math.ceil(len(content) / 100)
-        for size in (*range(8, len(content), step), len(content) - 1):
-            path.write_bytes(content[:size])
-            with pytest.raises(ValueError, match="cut short"):
-                inspect_litert(path)
+    content = exported[0].read_bytes()
+    step = math.ceil(len(content) / 100)
+    for size in (*range(8, len(content), step), len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match="cut short"):
+            inspect_litert(path)

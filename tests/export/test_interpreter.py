@@ -38,18 +38,11 @@ def exported_single(tmp_path_factory):
     return model, path
 
 
-def same(got, expected):
-    """Whether outputs by name are those of a model, in its order."""
-    for array, other in zip(got.values(), expected, strict=True):
-        np.testing.assert_allclose(array, other, rtol=0, atol=1e-6)
-
-
 def test_batches(exported_single, monkeypatch):
     model, path = exported_single
     ids = random_ids(11, 4)
-    for batch_size in (4, 11, 32):
-        got = LiteRTModel(path, num_threads=2).predict(ids, batch_size)
-        np.testing.assert_allclose(got, model(ids), rtol=0, atol=1e-6)
+    got = LiteRTModel(path, num_threads=2).predict(ids, batch_size=4)
+    np.testing.assert_allclose(got, model(ids), rtol=0, atol=1e-6)
     # Without the package of LiteRT, TensorFlow's interpreter will do.
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     assert error_of(path, model, ids) < 1e-6
@@ -60,7 +53,6 @@ def test_takes_what_keras_takes(exported):
     litert_model = LiteRTModel(path)
     # The order of the model, not of names.
     assert litert_model.input_names == ["ids", "features"]
-    assert litert_model.output_names == model.output_names
     ids, features = random_ids(3, 4), np.arange(6.0).reshape(3, 2)
     expected = model([ids, features])
     for inputs in (
@@ -70,10 +62,11 @@ def test_takes_what_keras_takes(exported):
         [tf.cast(ids, "bfloat16"), tf.cast(features, "bfloat16")],
         {"features": features, "ids": ids, "more": "is left out, as in Keras"},
     ):
-        same(litert_model(inputs), expected)
-        got = litert_model.predict(inputs, batch_size=2)
-        assert list(got) == litert_model.output_names
-        same(got, expected)
+        for run in (litert_model, litert_model.predict):
+            got = run(inputs)
+            assert list(got) == litert_model.output_names
+            for array, other in zip(got.values(), expected, strict=True):
+                np.testing.assert_allclose(array, other, rtol=0, atol=1e-6)
 
 
 def test_one_input_in_a_list_or_as_numbers(exported_single):
@@ -94,15 +87,10 @@ def test_one_input_in_a_list_or_as_numbers(exported_single):
     ("ids", "received"),
     [
         ([[1, 2.5]], "2.5, of"),
-        ([[1, np.nan]], "nan"),
         ([[1, 2**31]], "2147483648, of dtype int64"),
-        ([[0.0, 2.0**31]], "2147483648.0"),
-        (np.array([[2**63]], "uint64"), "9223372036854775808"),
         ([["a", "b"]], "list of dtype <U1"),
         ([[1, 2], [3]], "list"),
-        (3, "shape ()"),
         (np.zeros((2, 2, 2), "int32"), "shape (2, 2, 2)"),
-        (np.zeros((0, 2), "int32"), "shape (0, 2)"),
         (np.zeros((2, 0), "int32"), "shape (2, 0)"),
     ],
 )
@@ -119,8 +107,7 @@ def test_refuses_what_would_be_garbage(exported, ids, received):
 
 
 NUMBERS = {
-    "uint8": ([0, 255, 3.0, True], [-1, 256, 0.5]),
-    "int8": ([-128, 127], [-129, 128, 127.5]),
+    "int8": ([-128, 127, 3.0, True], [-129, 128, 127.5]),
     "int64": ([2**63 - 1, -(2**63)], [np.float32(2**63), np.uint64(2**63)]),
     "bool": ([True, 0, 1.0], [2, -1, 0.5]),
     "float32": (
@@ -175,18 +162,17 @@ def test_bad_inputs(exported, path):
     with refused("batch_size", 0):
         litert_model.predict([ids, features], batch_size=0)
     content = exported[1].read_bytes()
-    for part in (b"", content[:100], content[:-10]):
-        path.write_bytes(part)
-        with pytest.raises(ValueError):
-            LiteRTModel(path)
+    path.write_bytes(content[:-10])
+    with pytest.raises(ValueError):
+        LiteRTModel(path)
 
 
 def test_runs_after_an_error(exported_single):
     model, path = exported_single
     litert_model = LiteRTModel(path)
-    for bad in (ROWS, -1):
+    for _ in range(2):
         with pytest.raises(RuntimeError) as error:
-            litert_model([[0, bad]])
+            litert_model([[0, ROWS]])
         # What it said of earlier ones is left out.
         assert str(error.value).count("out of bounds") == 1
     ids = random_ids(2, 4)
@@ -203,29 +189,16 @@ def test_outputs_stay_and_threads_wait(exported_single):
         np.testing.assert_array_equal(vectors, other(ids))
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-def test_fixed_batch(path, batch):
+def test_fixed_batch(path):
     model = towers([code_embedding(), keras.layers.Flatten()], length=3)
-    signature = tf.TensorSpec((batch, 3), "int32")
-    write(model, path, input_signature=signature)
+    write(model, path, input_signature=tf.TensorSpec((4, 3), "int32"))
     litert_model = LiteRTModel(path)
-    for rows in (1, 4, 7):
+    for rows in (1, 7):
         ids = random_ids(rows, 3)
         got = litert_model.predict(ids)
         np.testing.assert_allclose(got, model(ids), rtol=0, atol=1e-6)
-        if rows != batch:
-            with refused(received=f"shape ({rows}, 3)"):
-                litert_model(ids)
-
-
-def test_outputs_without_rows(path):
-    ids = keras.Input((3,), name="ids")
-    model = keras.Model(ids, [ids * 2, keras.ops.sum(ids, axis=0)])
-    write(model, path)
-    litert_model = LiteRTModel(path)
-    with pytest.raises(ValueError, match="row of outputs"):
-        litert_model.predict(np.zeros((2, 3)))
-    assert len(litert_model(np.zeros((2, 3)))) == 2
+        with refused(received=f"shape ({rows}, 3)"):
+            litert_model(ids)
 
 
 def test_several_signatures(path):

@@ -14,7 +14,6 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import write
 
-import keras_compembed as kc
 from keras_compembed import export_litert
 from keras_compembed.export import inspect_litert
 
@@ -31,22 +30,15 @@ class NoiseInEachCall(keras.layers.Layer):
         return inputs + tf.random.normal(tf.shape(inputs))
 
 
+def sequential(*layers):
+    return keras.Sequential([ids_input(), *layers])
+
+
 def quantized(mode):
-    model = keras.Sequential(
-        [
-            ids_input(4),
-            code_embedding(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(3, name="scores"),
-        ]
-    )
+    model = sequential(code_embedding(), keras.layers.Dense(3, name="scores"))
     # `model.quantize` warns of layers that cannot be.
     model.layers[-1].quantize(mode)
     return model
-
-
-def sequential(*layers):
-    return keras.Sequential([ids_input(), *layers])
 
 
 REFUSED = {
@@ -54,17 +46,7 @@ REFUSED = {
         lambda: sequential(lookup(name="to_ids"), code_embedding()),
         r"table in the layer 'to_ids' \(IntegerLookup\)",
     ),
-    "hashing": (
-        lambda: sequential(
-            keras.layers.Hashing(20, name="hashes"), code_embedding()
-        ),
-        "strings in the layer 'hashes'",
-    ),
     "int8": (lambda: quantized("int8"), "8-bit products in the layer 'scores'"),
-    "float8": (
-        lambda: quantized("float8"),
-        "8-bit floats in the layer 'scores'",
-    ),
     "float64": (
         lambda: sequential(
             code_embedding(),
@@ -89,14 +71,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_ops_and_their_layers_are_named(kind, path, capfd):
+def test_ops_and_their_layers_are_named(kind, path):
     make, message = REFUSED[kind]
     model = make()
-    before = [set(vars(layer)) for layer in model.layers]
     with pytest.raises(ValueError, match=message):
         write(model, path)
     assert not os.listdir(path.parent)
-    assert before == [set(vars(layer)) for layer in model.layers]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +88,6 @@ def test_ops_and_their_layers_are_named(kind, path, capfd):
                 KERAS < (3, 13), reason="Keras made inputs 8-bit for int4"
             ),
         ),
-        # Dropout draws in training alone.
-        lambda: sequential(code_embedding(), keras.layers.Dropout(0.5)),
-        lambda: keras.Sequential(
-            [keras.Input((4,), dtype="float64"), keras.layers.Dense(3)]
-        ),
         lambda: keras.Sequential(
             [
                 keras.Input((4,)),
@@ -121,37 +96,27 @@ def test_ops_and_their_layers_are_named(kind, path, capfd):
             ]
         ),
     ],
-    ids=["int4", "dropout", "float64 input", "buckets"],
+    ids=["int4", "buckets"],
 )
 def test_what_only_looks_alike_is_exported(make, path):
     assert write(make(), path).max_error < 1e-5
 
 
-@pytest.mark.parametrize("dtype", ["string", "complex64"])
-def test_inputs_that_are_no_real_numbers(dtype, path):
-    inputs = keras.Input((3,), dtype=dtype)
+def test_inputs_that_are_no_real_numbers(path):
+    inputs = keras.Input((3,), dtype="string")
     layer = keras.layers.Lambda(lambda x: tf.ones(tf.shape(x)), name="ones")
-    model = keras.Model(inputs, layer(inputs))
-    message = {"string": "text.*'ones", "complex64": "real.*complex64"}
-    with pytest.raises(ValueError, match=message[dtype]):
-        export_litert(model, path)
+    with pytest.raises(ValueError, match="text.*'ones"):
+        export_litert(keras.Model(inputs, layer(inputs)), path)
 
 
 def test_failures_within_the_converter_are_value_errors(path, monkeypatch):
-    error = AssertionError("Tried to export an 'untracked' resource.")
-
     def fail(*args, **kwargs):
-        raise error
+        raise AssertionError("Tried to export an 'untracked' resource.")
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
-    model = sequential(code_embedding())
     with pytest.raises(ValueError, match="'untracked' resource"):
-        write(model, path)
-    error = OSError("No space left on device")
-    with pytest.raises(OSError, match="No space left"):
-        write(model, path)
+        write(sequential(code_embedding()), path)
     assert not os.listdir(path.parent)
-    assert np.isfinite(model(np.zeros((1, 2), "int32"))).all()
 
 
 def warning_of(model, path, **kwargs):
@@ -170,18 +135,9 @@ def remedy_in(message):
     return eval(text, {"tf": tf})
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: keras.layers.Embedding(ROWS, 6),
-        code_embedding,
-        lambda: kc.ANTEmbedding(ROWS, 6, num_anchors=5),
-    ],
-    ids=["table", "codes", "anchors"],
-)
-def test_models_built_without_an_input(path, make):
+def test_models_built_without_an_input(path):
     model = keras.Sequential(
-        [make(), keras.layers.Flatten(), keras.layers.Dense(1)]
+        [code_embedding(), keras.layers.Flatten(), keras.layers.Dense(1)]
     )
     model.compile("sgd", "mse", run_eagerly=True)
     ids = random_ids(8, 5)
@@ -230,24 +186,6 @@ def test_remedy_keeps_structure_and_names(path):
     write(model, path, input_signature=remedy)
     names = {each.name for each in inspect_litert(path).inputs}
     assert names == {"words", "places", "features"}
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        # A column of ids in a table of numbers.
-        lambda x: keras.layers.Concatenate()(
-            [keras.layers.Embedding(ROWS, 2)(x[:, 0]), x[:, 1:]]
-        ),
-        lambda x: keras.layers.Dense(3)(x),
-        lambda x: keras.layers.Embedding(ROWS, 2)(
-            keras.layers.Lambda(tf.argmax)(x[0])
-        ),
-    ],
-)
-def test_floats_that_are_numbers(path, make):
-    x = keras.Input((4,))
-    write(keras.Model(x, make(x)), path)
 
 
 def test_ids_that_floats_do_not_tell_apart(path):

@@ -14,19 +14,14 @@ from export_models import towers
 from export_models import write
 from model_zoo import WithArgument
 
-import keras_compembed as kc
 from keras_compembed import export_litert
 
 L = keras.layers
 LAYERS = {
     "sum": lambda: code_embedding(8, 16, 64),
-    "bytes": lambda: code_embedding(3, 256, 64),
     "stream": lambda: code_embedding(5, 40, 64),
-    "concat": lambda: code_embedding(5, 16, 64, composition="concat"),
-    "linear": lambda: code_embedding(5, 20, 64, composition="linear"),
     "narrow": lambda: code_embedding(7, 16, 64, composition=("linear", 4)),
     "lstm": lambda: code_embedding(3, 4, 24, composition="lstm"),
-    "anchors": lambda: anchor_embedding(40, 64),
     "mixture": lambda: anchor_embedding(40, 64, mixture="softmax"),
 }
 
@@ -87,13 +82,7 @@ def in_a_loop(layer):
     return keras.Model(steps, L.RNN(LookingCell(layer))(steps))
 
 
-def scaled(layer):
-    """A model whose factor the converter would move into the codebooks."""
-    layer, *rest = classifier(layer)
-    return towers([layer, L.Rescaling(8.0), *rest])
-
-
-@pytest.mark.parametrize("make", [scaled, pages, in_a_loop])
+@pytest.mark.parametrize("make", [pages, in_a_loop])
 def test_look_ups_are_held_wherever_they_are(path, make, wrong_rows):
     layer = code_embedding(name="inner")
     model = make(layer)
@@ -108,7 +97,7 @@ def test_look_ups_are_held_wherever_they_are(path, make, wrong_rows):
 
 @pytest.mark.parametrize(
     ("row", "quantize"),
-    [(0, None), (4095, None), (4096, None), (5000, None), (5000, "int8")],
+    [(4096, None), (5000, "int8")],
 )
 def test_a_single_wrong_row_is_named(path, row, quantize, wrong_rows):
     layer = code_embedding(8, 256, input_dim=5001, name="inner")
@@ -123,7 +112,7 @@ def test_a_single_wrong_row_is_named(path, row, quantize, wrong_rows):
 
 @pytest.mark.parametrize(
     ("quantize", "passes", "fails"),
-    [(None, 5e-7, 1e-5), ("float16", 0, 2e-3), ("int8", 2e-3, 2e-2)],
+    [(None, 5e-7, 1e-5), ("int8", 2e-3, 2e-2)],
 )
 def test_sums_are_off_by_rounding_at_most(
     path, quantize, passes, fails, wrong_rows
@@ -140,22 +129,6 @@ def test_sums_are_off_by_rounding_at_most(
     assert made.max_row_error == pytest.approx(passes, rel=0.5, abs=1e-6)
     wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + fails))
     with pytest.raises(RuntimeError, match="'inner'"):
-        write(model, path, quantize=quantize)
-
-
-@pytest.mark.parametrize(
-    ("rank", "quantize", "fails"),
-    [(None, "int8", 2e-6), (None, None, 2e-6), (5, "float16", 1e-2)],
-)
-def test_rounded_rows_are_off_by_a_scale_at_most(
-    rank, quantize, fails, path, wrong_rows
-):
-    layer = kc.QuantizedEmbedding(ROWS, 12, 4, rank=rank, name="inner")
-    model = towers([layer, L.Rescaling(0.0)])
-    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + 2e-7))
-    write(model, path, quantize=quantize)
-    wrong_rows(layer, lambda rows, ids: rows(ids) * (1 + fails))
-    with pytest.raises(RuntimeError, match="'inner'.* at id"):
         write(model, path, quantize=quantize)
 
 

@@ -14,7 +14,6 @@ import keras_compembed as kc
 from keras_compembed.export import LiteRTModel
 from keras_compembed.export import MediaPipeModel
 from keras_compembed.export import inspect_litert
-from keras_compembed.litert import flatbuffer
 
 pytest.importorskip("tensorflow_text")
 pytest.importorskip("mediapipe")
@@ -33,12 +32,12 @@ def vectorization(**kwargs):
     return keras.layers.TextVectorization(vocabulary=WORDS, **kwargs)
 
 
-def text_model(tokenizer=None, *layers, shape=(), embedding=None):
+def text_model(tokenizer=None, *layers, embedding=None):
     """From a text to three probabilities."""
     tokenizer = tokenizer or word_tokenizer()
     return keras.Sequential(
         [
-            keras.Input(shape, dtype="string"),
+            keras.Input((), dtype="string"),
             tokenizer,
             embedding or keras.layers.Embedding(7, 4, name="words"),
             *(layers or [keras.layers.GlobalAveragePooling1D()]),
@@ -93,8 +92,6 @@ def test_files_say_what_they_are(runtime, files):
     printed = str(file)
     assert "description  Tells moods of texts." in printed
     assert "Labels of output_0 (3):\n  calm, glad, sad\n" in printed
-    assert f"{made.text_bytes:,} bytes of " in str(made)
-    assert "3 labels" in str(made)
     said = {"tf-text": "of tensorflow-text", "mediapipe": "MediaPipe Tasks has"}
     assert said.get(runtime, "") in printed
     with zipfile.ZipFile(made.path) as archive:
@@ -106,42 +103,12 @@ def test_files_say_what_they_are(runtime, files):
             assert lines == ["", "[UNK]", *WORDS, ""]
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_metadata_is_what_mediapipe_reads(runtime, files):
-    schema = pytest.importorskip(
-        "mediapipe.tasks.metadata.metadata_schema_py_generated"
-    )
-    with open(files[runtime].path, "rb") as file:
-        model = flatbuffer.read_model(file.read())
-    (content,) = (
-        bytes(model.buffers[entry.buffer].data)
-        for entry in model.metadata
-        if entry.name == b"TFLITE_METADATA"
-    )
-    assert schema.ModelMetadata.ModelMetadataBufferHasIdentifier(content, 0)
-    found = schema.ModelMetadataT.InitFromObj(
-        schema.ModelMetadata.GetRootAs(content, 0)
-    )
-    assert found.name == b"Moods" and found.license == b"Apache-2.0"
-    (graph,) = found.subgraphMetadata
-    (tensor,) = graph.inputTensorMetadata
-    (output,) = graph.outputTensorMetadata
-    (labels,) = output.associatedFiles
-    kinds = schema.AssociatedFileType
-    assert output.name == b"output_0" and labels.name == b"labels.txt"
-    assert labels.type == kinds.TENSOR_AXIS_LABELS
-    if runtime == "litert":
-        assert [x.type for x in tensor.associatedFiles] == [kinds.VOCABULARY]
-    parser = b"1.0.1" if runtime == "litert" else b"1.0.0"
-    assert found.minParserVersion == parser
-
-
 def test_files_answer_as_keras(model, files):
     outside = of_texts(model)
     run = LiteRTModel(files["tf-text"].path)
     with MediaPipeModel(files["mediapipe"].path) as moods:
         for predict in (run.predict, moods.predict):
-            for texts in (TEXTS, np.array(TEXTS), tf.constant(TEXTS)):
+            for texts in (TEXTS, tf.constant(TEXTS)):
                 np.testing.assert_allclose(predict(texts), outside, atol=1e-6)
         assert moods.labels == {"output_0": tuple(LABELS)}
         np.testing.assert_allclose(moods(TEXTS[0]), outside[0], atol=1e-6)
@@ -167,7 +134,6 @@ def test_what_is_no_text(files):
             3: "must be a string",
             "a\0b": "NUL",
             b"\xff": "UTF-8",
-            "\ud800": "UTF-8",
         }.items():
             with pytest.raises(ValueError, match=said):
                 moods(text)
@@ -176,10 +142,8 @@ def test_what_is_no_text(files):
     run = LiteRTModel(files["tf-text"].path)
     for inputs, said in (
         (["a", "b"], r"shape \(1,\)"),
-        ([3], "strings.*numbers"),
         ([None], "strings.*NoneType"),
         (["\ud800"], "UTF-8"),
-        (np.zeros((0,), object), "no empty axis"),
     ):
         with pytest.raises(ValueError, match=said):
             run(inputs)
@@ -190,69 +154,10 @@ def test_what_is_no_text(files):
         MediaPipeModel(files["tf-text"].path)
 
 
-def test_several_outputs_have_labels_of_their_own(path):
-    text = keras.Input((1,), dtype="string", name="review")
-    rows = keras.layers.Embedding(7, 4, mask_zero=True)(word_tokenizer()(text))
-    mean = keras.layers.GlobalAveragePooling1D()(rows)
-    model = keras.Model(
-        text,
-        {
-            "stars": keras.layers.Dense(2, "softmax")(mean),
-            "mood": keras.layers.Dense(3, "softmax")(mean),
-        },
-    )
-    labels = {"mood": LABELS, "stars": ["few", "many"]}
-    made = write(model, path, runtime="mediapipe", labels=labels)
-    answer = MediaPipeModel(path)("the cat")
-    expected = model(tf.constant([["the cat"]]))
-    assert list(made.labels) == list(answer) == ["mood", "stars"]
-    for name in answer:
-        np.testing.assert_allclose(answer[name], expected[name][0], atol=1e-6)
-    names = zipfile.ZipFile(path).namelist()
-    assert names == ["mood_labels.txt", "stars_labels.txt"]
-
-
-def nested():
+def test_nested_models(path):
+    # By itself Keras makes no id of an empty text, and NaN of its mean.
     inner = keras.Sequential([keras.Input((), dtype="string"), vectorization()])
-    return text_model(inner)
-
-
-class Rest(keras.Model):
-    """What is behind a tokenizer; it takes ten ids at most."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.embed = keras.layers.Embedding(7, 4)
-        self.dense = keras.layers.Dense(3)
-
-    def call(self, ids):
-        length = keras.ops.shape(ids)[1]
-        if isinstance(length, int) and length > 10:
-            raise ValueError("only ten positions")
-        mean = keras.ops.mean(self.embed(ids), axis=1)
-        return keras.ops.softmax(self.dense(mean))
-
-
-def with_a_subclass():
-    text = keras.Input((), dtype="string")
-    return keras.Model(text, Rest()(word_tokenizer()(text)))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        # By itself Keras makes no id of an empty text, and NaN of its mean.
-        nested,
-        with_a_subclass,
-        lambda: text_model(
-            word_tokenizer(sequence_length=3), keras.layers.LSTM(3, unroll=True)
-        ),
-        lambda: text_model(vectorization(output_sequence_length=5), shape=(1,)),
-    ],
-    ids=["nested", "subclass", "unrolled", "fixed length"],
-)
-def test_models_of_all_kinds(make, path):
-    model = make()
+    model = text_model(inner)
     made = write(model, path, runtime="mediapipe", labels=LABELS)
     assert made.max_error < 1e-5
     answer = MediaPipeModel(path)("the cat")
@@ -292,30 +197,13 @@ def test_warnings(path):
 
 
 @pytest.mark.parametrize(
-    ("module", "extra", "runtime"),
-    [
-        ("tensorflow_text", "text", "tf-text"),
-        ("mediapipe", "mediapipe", "mediapipe"),
-    ],
+    ("module", "extra"), [("tensorflow_text", "text"), ("mediapipe",) * 2]
 )
-def test_extras_are_named(module, extra, runtime, path, monkeypatch):
+def test_extras_are_named(module, extra, path, monkeypatch):
     model = text_model(vectorization())
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"\[{extra}\]"):
-        write(model, path, runtime=runtime, labels=LABELS)
-
-
-def test_vectors_for_the_embedder(path):
-    model = keras.Sequential(text_model().layers[:-1])
-    model(tf.constant(["the"]))
-    options = {"runtime": "mediapipe", "task": "embedder"}
-    with refused("labels"):
-        write(model, path, labels=["a"], **options)
-    write(model, path, **options)
-    with MediaPipeModel(path) as run:
-        got = run.predict(TEXTS)
-    np.testing.assert_allclose(got, of_texts(model), atol=1e-6)
-    assert not zipfile.is_zipfile(path)
+        write(model, path, runtime="mediapipe", labels=LABELS)
 
 
 def test_classes_of_a_layer_of_classes(path):
@@ -348,15 +236,11 @@ def test_labels_of_models_that_take_numbers(path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     plain = write(model, path)
     assert plain.labels == {} and not zipfile.is_zipfile(path)
-    contents = []
-    for _ in range(2):
-        made = write(model, path, labels=("no", "yes"))
-        contents.append(path.read_bytes())
+    made = write(model, path, labels=("no", "yes"))
     assert inspect_litert(path).labels == {"output_0": ("no", "yes")}
     assert made.text_bytes == 0 and zipfile.is_zipfile(path)
-    # The file runs with the archive behind it, and is the same if made again.
+    # The file runs with the archive behind it.
     assert LiteRTModel(path)(np.ones((1, 4))).shape == (1, 2)
-    assert len(contents[0]) == len(contents[1])
 
 
 @pytest.mark.parametrize(
@@ -364,20 +248,15 @@ def test_labels_of_models_that_take_numbers(path):
     [
         ({"labels": None}, "no labels for the 3 classes.*'output_0'"),
         ({"labels": ["a"]}, "the 3 classes.*number=1"),
-        ({"labels": [*"abcd"]}, "the 3 classes.*number=4"),
         ({"labels": "abc"}, "list of strings.*'str'"),
-        ({"labels": {*"abc"}}, "list of strings.*'set'"),
         ({"labels": [*"aba"]}, "label='a', place=2"),
         ({"labels": ["a", "b", "c\n"]}, r"'c\\n'"),
         ({"labels": ["a", "", "c"]}, "label=''"),
-        ({"labels": ["a", 2, "c"]}, "label=2"),
-        ({"labels": ["a", "\ud800", "c"]}, "UTF-8"),
         ({"labels": {"x": LABELS}}, r"'output_0'.*'x'"),
-        ({"task": "tagger"}, "`task`"),
+        ({"task": "embedder"}, "`labels`"),
         ({"runtime": "tf-text", "task": "embedder"}, "`task`"),
         ({"input_signature": tf.TensorSpec((1, 9), "int32")}, "one text"),
         ({"sample_inputs": [[1, 2]]}, "texts"),
-        ({"sample_inputs": []}, "a text"),
         ({"sample_inputs": ["a\0b"]}, "NUL"),
         ({"min_runtime": "2.1"}, "`min_runtime`"),
     ],
@@ -389,11 +268,11 @@ def test_what_is_refused(options, message, model, path):
     assert not list(path.parent.iterdir())
 
 
-def of_ids(number, again=False):
-    """A model of so many texts; of one, which may be used again."""
+def of_ids(number):
+    """A model of so many texts."""
     inputs = [keras.Input((), dtype="string") for _ in range(number)]
     tokenizer = word_tokenizer(sequence_length=4)
-    ids = sum(tokenizer(text) for text in inputs * (1 + again))
+    ids = sum(tokenizer(text) for text in inputs)
     return keras.Model(inputs, keras.layers.Embedding(14, 3)(ids))
 
 
@@ -409,7 +288,6 @@ REFUSED = {
         "takes numbers",
     ),
     "two texts": (lambda: of_ids(2), "litert", "one input.*Received: inputs="),
-    "text used twice": (lambda: of_ids(1, True), "litert", "in 2 calls"),
     "ids out": (ids_out, "tf-text", "'word_tokenizer"),
     "ngrams": (
         lambda: text_model(vectorization(ngrams=2)),
@@ -450,21 +328,20 @@ def test_models_that_are_refused(kind, path):
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("field", ["name", "license"])
-@pytest.mark.parametrize("value", ["", " ", 3, "\ud800"])
-def test_metadata_that_says_nothing(field, value):
-    with refused(field):
-        kc.export.Target(metadata={field: value})
+@pytest.mark.parametrize("value", [" ", 3, "\ud800"])
+def test_metadata_that_says_nothing(value):
+    with refused("license"):
+        kc.export.Target(metadata={"license": value})
 
 
-def test_a_wrong_tokenizer_is_caught(path, meanwhile, monkeypatch):
-    words = vectorization()
-    model, wrong = text_model(words), ["", "[UNK]", *WORDS[::-1]]
-    meanwhile(
-        lambda: monkeypatch.setattr(
-            type(words), "get_vocabulary", lambda *_, **__: wrong
-        )
-    )
+class OtherwiseInFiles(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs if tf.executing_eagerly() else -inputs
+
+
+def test_another_answer_is_caught(path):
+    pool = keras.layers.GlobalAveragePooling1D()
+    model = text_model(None, pool, OtherwiseInFiles())
     with pytest.raises(RuntimeError, match="what Keras gives"):
         write(model, path, runtime="tf-text")
     assert not list(path.parent.iterdir())

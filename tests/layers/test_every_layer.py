@@ -32,7 +32,6 @@ EXPORTED = {
     "codes-nearest",
     "codes-lstm",
     "codes-pooled",
-    "codes-pooled-follow",
     "reversible",
     "rounded-pooled-learned",
     "anchors-trained-places",
@@ -58,8 +57,6 @@ PLAIN = {
 # or `distribution/`, has their way of training.
 SLOW = {
     "classes-frequent",
-    "codes-pooled-follow",
-    "codes-pooled-softmax",
     "reversible",
     "rounded-pooled-learned",
     "rounded-reversible",
@@ -74,7 +71,6 @@ SLOW = {
 # Other cases have what the converter meets in these.
 CONVERTED_SLOW = {
     "codes-nearest",
-    "codes-pooled-follow",
     "rounded-pooled-learned",
     "rounded-reversible",
     "codes-softmax",
@@ -83,7 +79,6 @@ CONVERTED_SLOW = {
     "pruned",
     "vocabulary",
     "vocabulary-rounded",
-    "codes-pooled-softmax",
     "reversible-untied",
     "classes-tree-refreshed",
     "classes-ngram",
@@ -93,8 +88,6 @@ FIXED = {
     "codes-softmax",
     "codes-nearest",
     "codes-follow",
-    "codes-pooled-follow",
-    "codes-pooled-softmax",
     "rounded-learned",
     "rounded-pooled-learned",
     "rounded-reversible",

@@ -20,12 +20,6 @@ def test_usage():
     assert usage["unused"] == [[0, 2], [1, 0]]
     assert usage["num_unused"] == 2
     assert json.loads(json.dumps(usage)) == usage
-    # Equal shares, and a single subcode.
-    codes = np.stack([np.arange(8), np.zeros(8, int)], axis=1)
-    usage = code_usage(codes, codebook_size=8)
-    assert usage["entropy_bits"] == [3, 0]
-    assert usage["perplexity"] == [8, 1]
-    assert usage["num_unused"] == 7
 
 
 def test_words_sharing_codes():

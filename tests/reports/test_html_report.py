@@ -122,19 +122,13 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
     layer = model.get_layer("words")
     shared = words_sharing_codes(layer.codes, WORDS, 4)
     for said in (
-        "classifier",
         "One embedding layer, which is compressed.",
         f"words {ROWS} × 8, codes 2 × 4",
         "{:.3f}accuracy, {:.3f} in the original".format(*accuracies),
-        "Nearest neighbours",
-        "How evenly codes are used",
-        "the largest groups:",
         f"{near.relative_squared_error:.3f}",
         f"{sum(len(group) for _, group in shared)}",
         "codes 2x4 (chosen)",
         "int4 <b>",
-        "(counted)",
-        "about the mean",
         "<script>alert(1)</script>",
         "\\ud83d\\x00\\u2028",
         "x…",
@@ -152,10 +146,9 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
     # If they are compiled, all figures of `evaluate` are shown.
     for x in (model, original):
         x.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    scores = [x.evaluate(*data, verbose=0) for x in (model, original)]
+    losses = [x.evaluate(*data, verbose=0)[0] for x in (model, original)]
     _, text = write(model, original, data=data)
-    for name, *both in zip(("loss", "accuracy"), *scores, strict=True):
-        assert "{1:.3f}{0}, {2:.3f} in".format(name, *both) in text
+    assert "{:.3f}loss, {:.3f} in".format(*losses) in text
 
 
 def test_every_layer_has_a_place(write):
@@ -171,11 +164,9 @@ def test_every_layer_has_a_place(write):
     for said in (
         *(f"Layer “{layer.name}”" for layer in layers),
         "4 anchors",
-        "non-zeros",
         "Tables left as they are",
         "is below 64.0 KB",
         "rounded rows",
-        "scales",
     ):
         assert said in text, said
 
@@ -201,8 +192,7 @@ def test_models_of_no_layers_and_of_many(write):
 
 
 def test_what_is_refused(model, original, tmp_path):
-    other = keras.layers.Embedding(ROWS + 1, 8, name="words")
-    other = classifier(other, "other")
+    other = classifier(keras.layers.Embedding(ROWS + 1, 8, name="words"))
     classes = keras.Sequential([keras.Input((3,)), kc.CANESoftmax(50)])
     layer = model.get_layer("words")
     ids, labels = np.zeros((4, 3), "int32"), np.zeros(4, "int32")
@@ -210,14 +200,11 @@ def test_what_is_refused(model, original, tmp_path):
     for argument, received, wrong in (
         ("path", "a.htm", dict(path=tmp_path / "a.htm")),
         ("model", "model.keras", dict(model="model.keras")),
-        ("words", "3 words", dict(words=["a", "b", "c"])),
         ("words", "1 words", dict(words={"words": ["a"]})),
         ("words", "x", dict(words={"x": WORDS})),
-        ("words", "vocabulary.txt", dict(words="vocabulary.txt")),
         ("words", "set", dict(words=set(WORDS))),
         ("original", f"({ROWS + 1}, 8)", dict(original=other)),
         ("data", "ndarray", dict(data=ids)),
-        ("data", "None", dict(data=([[1, 2]], labels))),
         ("data", "3, 4", dict(data=(ids, labels[:3]))),
         ("data", "labels must be", dict(model=other, data=(ids, labels + 0.5))),
         ("data", "Keras says", dict(data=strings)),

@@ -282,8 +282,6 @@ VECTORS = {
 }
 SUMS = {
     "codes-pooled": codes(combiner="mean", mask_zero=True),
-    "codes-pooled-follow": codes(codes="follow", combiner="sqrtn"),
-    "codes-pooled-softmax": codes(codes="softmax", combiner="mean"),
     "rounded-pooled-learned": rounded(
         bits=4, rank=5, learn_rows=True, combiner="mean", mask_zero=True
     ),

@@ -1,11 +1,9 @@
 """Makes golden files: small files that every later version must read.
 
-    python tests/support/make_golden.py NAME...
-
 In `tests/golden`:
 
 - `NAME.keras`, a trained model around the layer `NAME` of `layer_cases.py`,
-  and `NAME.npz`, what it held and answered when it was made.
+  and `NAME.npz`, what it held and answered when it was made: by `write`.
 - `vectors/NAME.npz`, compressed word vectors, and `NAME.json`, what they
   answered: by `write_vectors`.
 - `litert/NAME.tflite`, a file of the model `NAME.keras` beside it, and
@@ -15,7 +13,6 @@ Files that exist are left as they are: what an earlier version wrote is the
 point of them.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -138,14 +135,3 @@ def write_litert(name, model, inputs, **options):
         options=json.dumps(options),
         **run_litert(path, inputs),
     )
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="+", metavar="NAME")
-    for name in parser.parse_args().names:
-        write(name)
-
-
-if __name__ == "__main__":
-    main()

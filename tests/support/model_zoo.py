@@ -1,13 +1,12 @@
 """Small models that hold Embeddings in every way that Keras tracks.
 
-`CASES` says what `compress_model` makes of each, and of the models of
+`CASES` says what `compress_model` makes of each, and of some models of
 `benchmarks.common.models`.
 """
 
 import collections
 import dataclasses
 import functools
-import warnings
 
 import keras
 import numpy as np
@@ -185,21 +184,12 @@ class EmbeddingCell(keras.layers.Layer):
         return hidden, [hidden]
 
 
-def called_twice():
-    host = Host()
-    first, second = ids_input("first"), ids_input("second")
-    hidden = host(first) * host(second)
-    inputs = {"first": SIZE.ids(), "second": SIZE.ids(seed=1)}
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model({"first": first, "second": second}, scores), inputs
-
-
-def shared_by_two_layers(table_at):
-    """Of most, Keras writes a file that it cannot read."""
+def shared_by_two_layers(is_read_too):
+    """Of the second, Keras writes a file that it cannot read."""
     words, ids = table(), ids_input()
     readers = [Given(words, name="one"), Given(words, name="other")]
-    if table_at is not None:
-        readers.insert(table_at, words)
+    if is_read_too:
+        readers.append(words)
     hidden = sum(reader(ids) for reader in readers)
     scores = Dense(3)(GlobalAveragePooling1D()(hidden))
     return keras.Model(ids, scores), SIZE.ids()
@@ -209,16 +199,6 @@ def tied_dense():
     words, ids = table("words"), ids_input()
     hidden = Dense(SIZE.width)(words(ids))
     return keras.Model(ids, TiedDense(words)(hidden)), SIZE.ids()
-
-
-def time_distributed():
-    ids = keras.Input((SIZE.length,), dtype="int32")
-    sentence = keras.Sequential([ids, table(), GlobalAveragePooling1D()])
-    ids = keras.Input((3, SIZE.length), dtype="int32")
-    hidden = keras.layers.TimeDistributed(sentence)(ids)
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    inputs = SIZE.ids(3 * SIZE.length).reshape(-1, 3, SIZE.length)
-    return keras.Model(ids, scores), inputs
 
 
 def bidirectional():
@@ -314,110 +294,31 @@ class Stack(keras.Sequential):
         return cls(**config)
 
 
-@registered
-class Taking(keras.Model):
-    """A subclassed model that gets its layers, and has no `get_config`."""
-
-    def __init__(self, embedding, **kwargs):
-        super().__init__(**kwargs)
-        self.embedding = embedding
-
-    def call(self, ids):
-        return keras.ops.mean(self.embedding(ids), axis=1)
-
-
-@registered
-class TakingWithConfig(WithArgument, Taking):
-    """Same, with a `get_config`."""
-
-
-def subclassed_inside():
-    ids = ids_input(length=SIZE.length)
-    hidden = models.TextModel(SIZE.rows, SIZE.width, SIZE.width)(ids)
-    return keras.Model(ids, Dense(3)(hidden)), SIZE.ids()
-
-
 # Relatives of Embedding.
 
 
-@registered
-class NamedEmbedding(Embedding):
-    """An Embedding with one more method."""
-
-    def norms(self):
-        return keras.ops.norm(self.embeddings, axis=-1)
-
-
-@registered
-class DoubledEmbedding(Embedding):
-    """An Embedding with a call of its own."""
-
-    def call(self, ids):
-        return 2 * super().call(ids)
-
-
-def reversible(**kwargs):
-    words = table(cls=keras.layers.ReversibleEmbedding, **kwargs)
+def reversible_untied():
+    words = table(
+        cls=keras.layers.ReversibleEmbedding,
+        tie_weights=False,
+        logit_soft_cap=2.0,
+    )
     ids = ids_input()
     hidden = Dense(SIZE.width)(words(ids))
     return keras.Model(ids, words(hidden, reverse=True)), SIZE.ids()
 
 
-def quantized():
-    model, inputs = pooled(Host())
-    with warnings.catch_warnings():
-        # Of inputs and means, which have nothing to quantize.
-        warnings.simplefilter("ignore")
-        model.quantize("int8")
-    return model, inputs
+# Words in front, and keras-rs.
 
 
-def quantized_table():
-    model, inputs = pooled(host := Host())
-    host.words.quantize("int4")
-    return model, inputs
-
-
-def with_lora():
-    model, inputs = pooled(host := Host())
-    host.words.enable_lora(4)
-    for seed, weight in enumerate(host.words.trainable_weights):
-        weight.assign(keras.random.normal(weight.shape, seed=seed))
-    return model, inputs
-
-
-# Tables that only a pooling reads, words in front, and keras-rs.
-
-
-def pooled_tables():
-    """Means and sums of all kinds, two of them by one layer."""
-    first, second = ids_input("first"), ids_input("second")
-    pool = GlobalAveragePooling1D(keepdims=True)
-    parts = [pool(table(mask_zero=True)(first)), pool(table()(second))]
-    parts.append(keras.ops.mean(table()(first), axis=1, keepdims=True))
-    hidden = keras.layers.Concatenate()(parts)
-    hidden = Dense(SIZE.width)(keras.layers.Flatten()(hidden))
-    scores = Dense(3)(hidden + keras.ops.sum(table()(second), axis=1))
-    inputs = {"first": padded_ids(), "second": SIZE.ids(seed=1)}
-    return keras.Model({"first": first, "second": second}, scores), inputs
-
-
-def behind_words(lookup, **kwargs):
-    """A model of one word each, or a text of one word."""
+def behind_words():
+    """A model of one word each."""
     words = [f"word{number}" for number in range(SIZE.rows - 2)]
     text = keras.Input((1,), dtype="string")
-    hidden = Host()(lookup(vocabulary=words, **kwargs)(text))
+    hidden = Host()(keras.layers.StringLookup(vocabulary=words)(text))
     scores = Dense(3)(GlobalAveragePooling1D()(hidden))
     places = np.random.default_rng(0).integers(len(words), size=(4, 1))
     return keras.Model(text, scores), np.array(words, object)[places]
-
-
-def embed_reduce():
-    from keras_rs.layers import EmbedReduce
-
-    ids = ids_input()
-    scores = Dense(3)(table(cls=EmbedReduce)(ids))
-    return keras.Model(ids, scores), SIZE.ids()
 
 
 def embed_reduce_in_layer():
@@ -427,35 +328,6 @@ def embed_reduce_in_layer():
     layer = table(cls=EmbedReduce, mask_zero=True, combiner="sum")
     ids = ids_input()
     return keras.Model(ids, Dense(3)(Given(layer)(ids))), padded_ids()
-
-
-def distributed_embedding():
-    import keras_rs
-
-    items = keras_rs.layers.TableConfig("items", SIZE.rows, SIZE.width)
-    shapes = [(SIZE.batch, number) for number in (SIZE.length, SIZE.width)]
-    feature = keras_rs.layers.FeatureConfig("item", items, *shapes)
-    ids = keras.Input(batch_shape=shapes[0], dtype="int32", name="item")
-    layer = keras_rs.layers.DistributedEmbedding({"item": feature})
-    vectors = layer({"item": ids})["item"]
-    return keras.Model({"item": ids}, Dense(3)(vectors)), {"item": SIZE.ids()}
-
-
-# What is done where a model is refused: functions of the model.
-
-
-def table_then_rest(model):
-    """An Embedding, and what its subclass did besides as another layer."""
-    ids = ids_input()
-    hidden = keras.layers.Rescaling(2.0)(table()(ids))
-    new = keras.Model(ids, Dense(3)(GlobalAveragePooling1D()(hidden)))
-    new.set_weights(model.get_weights())
-    return new
-
-
-def with_config(model):
-    """The same layers in a class that has a `get_config`."""
-    return called(TakingWithConfig(model.embedding), SIZE.ids())[0]
 
 
 def from_ids(model):
@@ -478,23 +350,13 @@ class Case:
     codes: int = 1
     # The package without which it is skipped.
     needs: str | None = None
-    # Part of the error of `compress_model`, and what makes of a model that is
-    # refused one that is not.
-    refused: str | None = None
-    remedy: object = None
     # Part of the error of `export_litert`.
     not_exported: str | None = None
-    # Whether its file takes texts of any length.
-    open_length: bool = True
 
 
-def _of_benchmarks(functions, needs=None):
-    numbers = {"wide_and_deep": 40, "two_tower": 2, "seq2seq": 2, "dlrm": 4}
-    numbers["llama_causal_lm"] = 2
-    for function in functions:
-        name = function.__name__
-        make = functools.partial(function, SIZE)
-        yield Case(name, make, numbers.get(name, 1), needs)
+def _of_benchmarks(function, codes=1, needs=None):
+    make = functools.partial(function, SIZE)
+    return Case(function.__name__, make, codes, needs)
 
 
 def _pooled(name, make_layer, codes=1, **kwargs):
@@ -505,73 +367,30 @@ def _called(name, make_model, codes=1, **kwargs):
     return Case(name, lambda: called(make_model(), SIZE.ids()), codes, **kwargs)
 
 
-_RS = {"needs": "keras_rs"}
 CASES = (
-    *_of_benchmarks(models.PLAIN),
-    *_of_benchmarks(models.HUB, "keras_hub"),
-    *_of_benchmarks(models.RS, "keras_rs"),
-    _pooled("in_layer", Host),
+    _of_benchmarks(models.two_tower_shared),
+    _of_benchmarks(models.seq2seq, 2),
+    _of_benchmarks(models.subclassed),
+    _of_benchmarks(models.tied_language_model),
+    _of_benchmarks(models.llama_causal_lm, 2, "keras_hub"),
+    _of_benchmarks(models.t5_backbone, 1, "keras_hub"),
+    _of_benchmarks(models.dlrm, 4, "keras_rs"),
     Case("in_layer_with_mask", lambda: pooled(Host(True), padded_ids())),
     _pooled("made_in_build", LateHost),
     _pooled("in_collections", Collections, 8),
-    _pooled("given_to_layer", lambda: Given(table())),
     _pooled("three_deep", Outer),
-    Case("called_twice", called_twice),
-    Case("shared_by_two_layers", lambda: shared_by_two_layers(0)),
-    Case("shared_by_two_layers_alone", lambda: shared_by_two_layers(None)),
-    Case("shared_with_the_table_last", lambda: shared_by_two_layers(2)),
+    Case("shared_by_two_layers_alone", lambda: shared_by_two_layers(False)),
+    Case("shared_with_the_table_last", lambda: shared_by_two_layers(True)),
     Case("tied_dense", tied_dense),
-    Case("time_distributed", time_distributed),
     Case("bidirectional", bidirectional, 2),
     Case("nested_models", nested_models),
     _called("functional_subclass", Backbone),
-    _pooled("functional_subclass_inside", Backbone),
     _called("task", lambda: Task(Backbone(5))),
     _called("makes_all", MakesAll, 2),
     _called("sequential_subclass", lambda: Stack(3)),
-    Case("subclassed_inside", subclassed_inside),
-    _called(
-        "taking_layers",
-        lambda: Taking(table()),
-        refused="get_config",
-        remedy=with_config,
-    ),
-    _pooled("methods_only", lambda: table(cls=NamedEmbedding)),
-    _pooled(
-        "own_call",
-        lambda: table(cls=DoubledEmbedding),
-        refused="DoubledEmbedding",
-        remedy=table_then_rest,
-    ),
-    Case("reversible", reversible),
-    Case(
-        "reversible_untied",
-        lambda: reversible(tie_weights=False, logit_soft_cap=2.0),
-        2,
-    ),
-    Case("quantized", quantized, not_exported="8-bit"),
-    Case("quantized_table", quantized_table),
-    Case("with_lora", with_lora),
-    Case(
-        "string_lookup",
-        lambda: behind_words(keras.layers.StringLookup),
-        not_exported="begins behind",
-    ),
-    Case(
-        "text_vectorization",
-        lambda: behind_words(
-            keras.layers.TextVectorization, output_sequence_length=SIZE.length
-        ),
-    ),
-    Case("pooled_tables", pooled_tables, 4),
-    Case("embed_reduce", embed_reduce, **_RS),
-    Case("embed_reduce_in_layer", embed_reduce_in_layer, **_RS),
-    Case(
-        "distributed_embedding",
-        distributed_embedding,
-        open_length=False,
-        **_RS,
-    ),
+    Case("reversible_untied", reversible_untied, 2),
+    Case("string_lookup", behind_words, not_exported="begins behind"),
+    Case("embed_reduce_in_layer", embed_reduce_in_layer, needs="keras_rs"),
 )
 
 

@@ -45,9 +45,8 @@ def classifier(embeddings, optimizer):
     inputs = keras.Input((LENGTH,), dtype="int32")
     pool = keras.layers.GlobalAveragePooling1D()
     vectors = [embedding(inputs) for embedding in embeddings]
-    # Some layers pool themselves.
-    pooled = [pool(each) if each.ndim == 3 else each for each in vectors]
-    outputs = keras.layers.Dense(2, activation="softmax")(sum(pooled))
+    pooled = sum(pool(each) for each in vectors)
+    outputs = keras.layers.Dense(2, activation="softmax")(pooled)
     model = keras.Model(inputs, outputs)
     model.compile(
         optimizer,
@@ -84,36 +83,6 @@ def anchors():
     return classifier(layers, adam())
 
 
-def sums():
-    layers = [
-        kc.CodeEmbedding(IDS, WIDTH, 4, 8, combiner="sum"),
-        kc.CodeEmbedding(IDS, WIDTH, 4, 8, codes="softmax", combiner="mean"),
-        *(
-            kc.ANTEmbedding(
-                IDS, WIDTH, 6, l1=1e-3, transform=storage, combiner=combiner
-            )
-            for storage, combiner in (
-                ("dense", "mean"),
-                ("lazy", "sqrtn"),
-                ("sparse", "mean"),
-            )
-        ),
-        kc.QuantizedEmbedding(
-            IDS, WIDTH, bits=8, learn_rows=True, combiner="mean"
-        ),
-    ]
-    return classifier(layers, adam())
-
-
-@keras.saving.register_keras_serializable(package="multi_worker")
-class Sides(kc.classes.Selector):
-    """Candidates that examples of one sign share."""
-
-    def select(self, scores, features, context=None):
-        sides = tf.cast(features[:, 0] > 0, "int32")
-        return tf.gather(tf.reshape(tf.range(12), (2, 6)), sides)
-
-
 def frequent():
     return kc.classes.FrequentClasses(COUNTS)
 
@@ -121,10 +90,6 @@ def frequent():
 def tree():
     random = kc.classes.ClassTree.random(IDS, 4, seed=0)
     return kc.classes.BeamTree(random, max_frontier=4)
-
-
-def class_codes():
-    return kc.CodeEmbedding(IDS, WIDTH, num_codebooks=4, codebook_size=8)
 
 
 def class_anchors():
@@ -140,23 +105,10 @@ def items():
 
 
 HEADS = {
-    "followers": (
-        lambda: kc.classes.NGram.from_text(texts()[0], IDS, num_best=6),
-        {},
-    ),
-    "tied": (
-        frequent,
-        {"class_embedding": lambda: keras.layers.Embedding(IDS, WIDTH)},
-    ),
-    "all": (kc.classes.AllClasses, {}),
     "items": (frequent, {"class_embedding": items}),
     "labels": (
         frequent,
         {"shared": "labels", "num_noises": 12, "groups": 3},
-    ),
-    "shared": (
-        frequent,
-        {"shared": True, "class_embedding": class_codes},
     ),
     "tree": (
         tree,
@@ -171,11 +123,6 @@ HEADS = {
             "estimate": "separate",
             "noise": lambda: kc.classes.UnigramNoise(COUNTS),
         },
-    ),
-    "sides": (Sides, {"shared": True}),
-    "nearest": (
-        lambda: kc.classes.ApproximateNearest(6, num_probes=2, refresh_every=5),
-        {},
     ),
 }
 
@@ -198,32 +145,6 @@ def head(name):
     )
 
 
-def heads():
-    """Layers of classes over the mean of a text's vectors."""
-    ids = keras.Input((LENGTH,), dtype="int32")
-    features = keras.layers.Embedding(IDS, WIDTH)(ids)
-    features = keras.layers.GlobalAveragePooling1D()(features)
-    outputs = [
-        head(name)(
-            features, **({"context": ids[:, -1]} if name == "followers" else {})
-        )
-        for name in HEADS
-    ]
-    model = keras.Model(ids, outputs)
-    model.compile(
-        adam(),
-        [kc.CANELoss() for _ in outputs],
-        metrics=[[kc.ClassAccuracy()] for _ in outputs],
-        jit_compile=False,
-    )
-    return model
-
-
-def first_words():
-    ids, _ = texts()
-    return ids, (ids[:, 0],) * len(HEADS)
-
-
 def softmax(name):
     model = keras.Sequential(
         [keras.Input((WIDTH,)), keras.layers.Dense(WIDTH), head(name)]
@@ -237,31 +158,22 @@ def softmax(name):
 MODELS = {
     "codes": (codes, texts),
     "anchors": (anchors, texts),
-    "sums": (sums, texts),
-    "heads": (heads, first_words),
     "labels": (functools.partial(softmax, "labels"), classes),
     "tree": (functools.partial(softmax, "tree"), classes),
 }
 # From 0, two codewords of "codes" come as near to a row as float32 can tell,
 # and gradients of a row of "anchors" nearly cancel each other out.
 SEEDS = {"anchors": 1, "codes": 4}
-LEARNERS = {
-    "Gumbel": kc.learners.GumbelCodeLearner,
-    "KD": functools.partial(
-        kc.learners.KDCodeLearner,
-        composition="concat",
-        logits="free",
-        refine=False,
-    ),
-}
 
 
 def train(name, strategy):
     """What a model or a learner does and has after training, by name."""
     keras.utils.set_random_seed(SEEDS.get(name, 0))
-    do = learn if name in LEARNERS else fit
     with kc.distribution.multi_worker_fit(strategy):
-        model, results = do(name, strategy)
+        if name == "learner":
+            model, results = learn(strategy)
+        else:
+            model, results = fit(name, strategy)
     return {**results, **weights_of(model)}
 
 
@@ -301,10 +213,10 @@ def batches(data):
     return dataset.with_options(options)
 
 
-def learn(name, strategy):
+def learn(strategy):
     table = np.random.default_rng(2).normal(size=(100, 6))
     with strategy.scope():
-        learner = LEARNERS[name](
+        learner = kc.learners.GumbelCodeLearner(
             num_codebooks=3,
             codebook_size=4,
             training=kc.learners.Training(8, BATCH_SIZE, 1e-2, 4, 100),
@@ -382,8 +294,6 @@ def messages(strategy):
         ("model outside", outside.fit, batches(texts)),
         ("layer outside", part_outside.fit, batches(texts)),
         ("uneven", inside.fit, uneven),
-        ("uneven evaluate", inside.evaluate, uneven),
-        ("uneven predict", inside.predict, uneven),
     ):
         try:
             with kc.distribution.multi_worker_fit(strategy):
