@@ -40,15 +40,6 @@ def test_import_needs_no_extra():
     assert result.stdout == "CodeEmbedding\n", result.stderr
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_extras_that_are_installed_import():
-    """Lowest versions too, see `make test-oldest`."""
-    # It makes `tf.keras` Keras 2; `test_from_tf_keras.py` imports it elsewhere.
-    for name in set(EXTRAS) - {"tensorflow_model_optimization"}:
-        if importlib.util.find_spec(name):
-            importlib.import_module(name)
-
-
 @pytest.mark.slow
 def test_wheel_has_what_is_no_code(tmp_path):
     root = pathlib.Path(__file__).parents[1]

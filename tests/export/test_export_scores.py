@@ -132,16 +132,6 @@ def test_rows_of_logits_are_composed_when_the_file_runs(path):
     assert made.file_bytes < 2 * 2 * rows + weights + 30_000
 
 
-def test_codes_that_are_looked_up_and_scored_are_there_once(path):
-    table = items(shape=(4, 256))
-    ids = keras.Input((None,), dtype="int32")
-    hidden = keras.layers.Dense(D)(table(ids))
-    model = keras.Model(ids, table(hidden, reverse=True))
-    made = check(model, path, *users(1, 2), k=6)
-    assert path.read_bytes().count(table.codes[:40].tobytes()) == 1
-    assert made.held_layers == (table.name,)
-
-
 def test_ties_go_to_lower_ids(path):
     codes = np.zeros((V, 2), "int32")
     # Chunks of ids meet between the second and the third.

@@ -102,27 +102,6 @@ def test_foreign_ops(path):
     assert inspect(path, model).ops == {"BUILTIN 9999": 1}
 
 
-def test_tables_behind_the_graph(path):
-    """As in files beyond 2 GB, which nobody wants to read into memory."""
-    model, table = table_file()
-    buffer = model.buffers[table.buffer]
-    buffer.data, buffer.size = None, 5 * 2**30
-    for _ in range(2):
-        content = write_model(model)
-        buffer.offset = len(content)
-    with open(path, "wb") as file:
-        file.write(content)
-        # A hole, which takes no space.
-        file.truncate(len(content) + buffer.size)
-    file = inspect_litert(path)
-    assert file.constants[0].bytes == buffer.size
-    assert file.graph_bytes < 3000
-    with open(path, "r+b") as file:
-        file.truncate(len(content) + buffer.size - 1)
-    with pytest.raises(ValueError, match="cut short"):
-        inspect_litert(path)
-
-
 def test_what_is_no_litert_file(path, tmp_path):
     for missing in (path, tmp_path):
         with pytest.raises(OSError, match=missing.name):
