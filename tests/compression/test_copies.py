@@ -80,14 +80,6 @@ def test_vocabularies_means_and_inputs_of_other_kinds():
     np.testing.assert_array_equal(copy(rows), means(rows))
 
 
-def test_kernel_with_lora_stays_frozen():
-    model = words_model(layers.Dense(4, name="dense"))
-    model.get_layer("dense").enable_lora(2)
-    dense = compress(model).get_layer("dense")
-    trained = {variable.name for variable in dense.trainable_variables}
-    assert trained == {"bias", "lora_kernel_a", "lora_kernel_b"}
-
-
 # Configs.
 
 
@@ -111,17 +103,15 @@ class ShiftWithoutOptions(Shift):
         super().__init__()
 
 
-@pytest.mark.parametrize("clear", [False, True])
 @pytest.mark.parametrize("cls", [Shift, ShiftWithoutOptions])
-def test_layers_whose_config_has_no_name(cls, clear):
+def test_layers_whose_config_has_no_name(cls):
     keras.utils.clear_session()
     # Made in another order than they are called in.
     first, second, third = cls(), cls(), cls()
     model = words_model(third, first, second)
     for number, layer in enumerate((first, second, third)):
         layer.set_weights([np.full(8, 0.3 + number)])
-    if clear:
-        keras.utils.clear_session()
+    keras.utils.clear_session()
     small = compress(model)
     assert [x.name for x in small.layers] == [x.name for x in model.layers]
     check_rows(model, small, IDS)
@@ -164,26 +154,6 @@ def test_tie_to_a_layer_is_kept():
     assert copied is small.get_layer("logits").embedding
     assert copied is small.get_layer("logits").also
     assert small.count_params() == (60 + 70) * 2 + 2 * 4 * 8 * 8
-    small.compile("sgd", "mse", run_eagerly=True)
-    before = np.asarray(copied.embeddings)
-    small.fit(np.ones((2, 5)), np.ones((2, 5, 60)), verbose=0)
-    after = np.asarray(copied.embeddings)
-    # By the output as well: of the inputs only id 1 has a gradient.
-    assert (np.abs(after - before).max(axis=1) > 0).sum() > 10
-
-
-def test_tie_to_a_model_in_a_wrapper_is_kept():
-    tower = words_model(layers.Dense(3))
-    inputs = keras.Input((5,), dtype="int32")
-    many = keras.Input((2, 5), dtype="int32")
-    other = layers.Embedding(70, 3, name="other")(inputs)
-    each = layers.TimeDistributed(tower, name="each")(many)
-    model = keras.Model([inputs, many], [tower(inputs) + other, each])
-    small = compress(model, codes(4, 2), smallest=100)
-    assert isinstance(small.get_layer("other"), kc.CodeEmbedding)
-    tower = small.get_layer(tower.name)
-    assert small.get_layer("each").layer is tower
-    assert isinstance(tower.get_layer("words"), kc.CodeEmbedding)
 
 
 # The copy is compared with the model.
@@ -204,58 +174,19 @@ class OnlyThree(layers.Layer):
         return inputs
 
 
-class Noise(layers.Layer):
-    def call(self, inputs):
-        return inputs + tf.random.normal(tf.shape(inputs))
-
-
-def tower(layer):
-    return keras.Sequential([layer], name="tower")
-
-
-def power(exponent):
-    layer = Power(name="power")
-    layer.exponent = exponent
-    return layer
-
-
-def test_layer_that_differs_is_named():
-    parts = layers.Dense(4), tower(power(2.0)), layers.Dense(2)
-    with pytest.raises(ValueError, match="'tower/power'.*exponent=2.0"):
-        compress(words_model(*parts), codes(learner=NeverTrained))
-
-
-def test_sample_inputs_in_a_structure():
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name) for name in "ab"
-    }
-    words = layers.Embedding(60, 8)
-    outputs = [power(2.0)(words(inputs["a"])), words(inputs["b"])]
-    sample = {"a": np.ones((2, 3)), "b": np.ones((2, 4))}
-    with pytest.raises(ValueError, match="'power'"):
-        compress(keras.Model(inputs, outputs), sample_inputs=sample)
-
-
 def fields_of_a_table():
     """Three fields of 20 ids, each from a place of its own in one table."""
     ids = keras.Input((3,), dtype="int32")
     return ids, layers.Embedding(60, 8)(ids + np.array([0, 20, 40], "int32"))
 
 
-def few_positions():
-    """Keras-hub's, of texts of any length up to 9."""
-    hub = pytest.importorskip("keras_hub")
-    ids = keras.Input((None,), dtype="int32")
-    layer = hub.layers.TokenAndPositionEmbedding(60, 9, 8)
-    return ids, layer(ids)
-
-
-@pytest.mark.parametrize("make", [fields_of_a_table, few_positions])
-def test_inputs_are_made_up_until_a_model_takes_them(make, tmp_path):
-    ids, vectors = make()
+def test_inputs_are_made_up_until_a_model_takes_them(tmp_path):
+    ids, vectors = fields_of_a_table()
+    power = Power(name="power")
+    power.exponent = 2.0
     # Else a warning would say that nothing was compared.
-    with pytest.raises(ValueError, match="'power'"):
-        compress(keras.Model(ids, power(2.0)(vectors)))
+    with pytest.raises(ValueError, match="'power'.*exponent=2.0"):
+        compress(keras.Model(ids, power(vectors)))
     model = keras.Model(ids, layers.Dense(2)(vectors))
     for number, each in enumerate((model, compress(model))):
         made = kc.export_litert(each, tmp_path / f"{number}.tflite", verbose=0)
@@ -274,11 +205,6 @@ def test_inputs_that_are_not_taken():
         compress(model, codes(learner=NeverTrained), sample_inputs=IDS)
 
 
-def test_layers_that_give_something_else_each_time():
-    with pytest.warns(UserWarning, match="each time"):
-        compress(words_model(Noise()))
-
-
 # What cannot be copied.
 
 
@@ -291,9 +217,8 @@ class NoConfig(layers.Layer):
         return self.function(inputs)
 
 
-class GrowsInConfig(layers.Dense):
-    def get_config(self):
-        return {**super().get_config(), "units": self.units + 1}
+def without_config():
+    return words_model(keras.Sequential([NoConfig(wave)], name="tower"))
 
 
 class OwnConstructor(keras.Model):
@@ -301,27 +226,6 @@ class OwnConstructor(keras.Model):
         inputs = keras.Input((5,), dtype="int32")
         outputs = layers.Embedding(rows, 8, name="words")(inputs)
         super().__init__(inputs, outputs, name="own")
-
-
-class HoldsVariable(layers.Layer):
-    """Reads the table of a layer that it does not hold."""
-
-    table = None
-
-    def build(self, input_shape):
-        self.kernel = self.table
-        if self.table is None:
-            self.kernel = self.add_weight(shape=(60, 8))
-
-    def call(self, inputs):
-        return inputs @ keras.ops.transpose(self.kernel)
-
-
-def with_its_variable():
-    model, logits = words_model(), HoldsVariable(name="logits")
-    logits.table = model.get_layer("words").weights[0]
-    other = layers.Embedding(70, 8)(model.input)
-    return keras.Model(model.input, logits(model.output + other))
 
 
 def in_a_function():
@@ -334,22 +238,12 @@ def in_a_function():
     return keras.Model(model.input, outputs)
 
 
-def in_the_graph():
-    model = words_model(layers.Dense(8, name="dense"))
-    kernel = model.get_layer("dense").kernel
-    return keras.Model(model.input, keras.ops.matmul(model.output, kernel))
-
-
 @pytest.mark.parametrize(
     "make, names",
     [
-        (lambda: words_model(NoConfig(wave)), ["'no_config'", "get_config"]),
-        (lambda: words_model(tower(NoConfig(wave))), ["'tower/no_config'"]),
-        (lambda: words_model(GrowsInConfig(4, name="more")), ["'more'"]),
+        (without_config, ["'tower/no_config'"]),
         (lambda: OwnConstructor(60), ["'own'", '"rows": self.rows']),
-        (with_its_variable, ["share a variable"]),
         (in_a_function, ["'words/embeddings'"]),
-        (in_the_graph, ["'dense/kernel'"]),
     ],
 )
 def test_what_cannot_be_copied_is_named_first(make, names):
@@ -357,9 +251,3 @@ def test_what_cannot_be_copied_is_named_first(make, names):
         compress(make(), codes(learner=NeverTrained))
     for name in names:
         assert name in str(caught.value)
-
-
-def test_plain_model_of_a_class_that_no_config_makes_again():
-    model = OwnConstructor(60)
-    plain = keras.Model(model.inputs, model.outputs)
-    assert isinstance(compress(plain).get_layer("words"), kc.CodeEmbedding)

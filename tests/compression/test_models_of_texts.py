@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compressing import check_same
-from compressing import codes
 from compressing import compress
 from compressing import run
 from export_models import write
@@ -17,7 +16,6 @@ layers = keras.layers
 pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 WORDS = [f"word{i}" for i in range(600)]
 TEXTS = np.array([" ".join(WORDS[i::40]) for i in range(40)], object)
-LABELS = np.arange(40) % 3
 
 
 def vectorization():
@@ -34,11 +32,6 @@ def behind():
     """Of a vectorization."""
     dense = layers.Dense(3, "softmax", name="classes")
     return [embedding(), layers.GlobalAveragePooling1D(), dense]
-
-
-def in_sequential():
-    """As in Keras's tutorials, without an Input."""
-    return keras.Sequential([vectorization(), *behind()])
 
 
 def with_a_model_in_it():
@@ -81,7 +74,6 @@ class OfItsOwnClass(keras.Model):
 @pytest.mark.parametrize(
     "make",
     [
-        in_sequential,
         with_a_model_in_it,
         within_a_model,
         lambda: OfItsOwnClass(WORDS),
@@ -99,16 +91,6 @@ def test_copy_is_compared_and_saved(make, tmp_path):
 def test_file_of_a_model_that_wraps_one(tmp_path):
     export = write(compress(within_a_model()), tmp_path / "small.tflite")
     assert export.max_error < 1e-6 and export.held_layers == ("words",)
-
-
-def test_words_that_keras_reads_back_as_lines():
-    texts = ["one\x85two three", "\x85 four", "five\u2028 six"]
-    text = layers.TextVectorization(output_sequence_length=4)
-    text.adapt(texts)
-    table = layers.Embedding(len(text.get_vocabulary()), 64)
-    model = keras.Sequential([keras.Input((), dtype="string"), text, table])
-    with pytest.raises(ValueError, match=f"{text.name}.*vocabulary"):
-        compress(model, codes(1, 2), smallest=0)
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +124,11 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
 def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     pytest.importorskip("tensorflow_text")
     pytest.importorskip("mediapipe")
-    layer, head = vectorization(), kc.CANESoftmax(300)
+    pooling, head = layers.GlobalAveragePooling1D(), kc.CANESoftmax(300)
     text = keras.Input((1,), dtype="string")
-    pooling = layers.GlobalAveragePooling1D()
-    model = keras.Sequential([text, layer, embedding(), pooling, head])
+    model = keras.Sequential(
+        [text, vectorization(), embedding(), pooling, head]
+    )
     target = kc.export.Target("mediapipe")
     methods = [kc.methods.Quantized(2)]
     budget = kc.Budget(60_000, target=target, methods=methods)
@@ -154,20 +137,3 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     # Labels and metadata; vectors of the classes have 19,200 bytes.
     more = export.file_bytes - budget.frontier.chosen.file_bytes
     assert 0 <= more < 4_000
-
-
-def test_rows_count_by_how_often_words_occur(trained):
-    ids = np.ravel(trained.layers[0](tf.constant(TEXTS)))
-    weight = np.sqrt(1 + np.bincount(ids, minlength=700))
-
-    def error(**options):
-        budget = kc.Budget(methods=[kc.methods.Quantized(2)], **options)
-        found = kc.compression.find_frontier(
-            trained, budget, ["words"], verbose=0
-        )
-        return found.points[0].error
-
-    data = kc.compression.TuningData((TEXTS, LABELS), (TEXTS, LABELS))
-    found = error(data=data)
-    wanted = error(sample_weight={"words": weight})
-    assert found == pytest.approx(wanted, 1e-6)

@@ -10,8 +10,6 @@ from compressing import codes
 from compressing import compress
 from compressing import layers_of
 from compressing import run
-from errors import refused
-from model_zoo import Given
 
 import keras_compembed as kc
 
@@ -54,8 +52,7 @@ def gives_rows(model, **kwargs):
     return small
 
 
-@pytest.mark.parametrize("mask_zero", [False, True])
-@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("mask_zero, keepdims", [(False, True), (True, False)])
 def test_global_average_pooling(mask_zero, keepdims, capsys):
     pool = Mean(keepdims=keepdims, name="pool")
     model = sequential(pool, mask_zero=mask_zero)
@@ -71,18 +68,12 @@ def test_global_average_pooling(mask_zero, keepdims, capsys):
     assert np.isnan(run(small, ids)[0][-1]).all() == mask_zero
     said = capsys.readouterr().out
     assert "words: pooled by the layer itself, in place of 'pool'" in said
-    # As do texts without ids.
-    none = np.zeros((2, 0), "int32")
-    for each in model, small:
-        assert np.isnan(run(each, none)[0]).all()
 
 
 @pytest.mark.parametrize(
     "pool",
     [
-        lambda x: keras.ops.mean(x, axis=1),
         lambda x: keras.ops.mean(x, axis=[-2], keepdims=True),
-        lambda x: keras.ops.sum(x, axis=1),
         lambda x: keras.ops.sum(x, -2, True),
     ],
 )
@@ -116,23 +107,9 @@ def test_mean_of_one_and_rows_of_another():
 # Rows that something else reads as well, or that are pooled otherwise.
 
 
-class Norms(Given):
-    def call(self, ids):
-        return keras.ops.norm(self.embedding(ids), axis=-1)
-
-
-class OwnPooling(Mean):
-    pass
-
-
 def looked_up_twice(inputs):
     words, pool = table(), Mean()
     return pool(words(inputs)), pool(words(inputs + 1 - 1))
-
-
-def held_by_another(inputs):
-    words = table()
-    return Mean()(words(inputs)), Norms(words)(inputs)
 
 
 def shared_by_models(inputs):
@@ -141,20 +118,10 @@ def shared_by_models(inputs):
     return Mean()(words(inputs)), inner(inputs)
 
 
-def pooling_of_something_else(inputs):
-    pool = Mean()
-    return pool(table()(inputs)), pool(layers.Dense(2)(table("more")(inputs)))
-
-
 READERS = (
     lambda x: (Mean()(x), x),
-    lambda x: (Mean()(x), layers.GlobalMaxPooling1D()(x)),
     lambda x: Mean()(layers.Dropout(0.5)(x)),
     lambda x: Mean("channels_first")(x),
-    lambda x: keras.ops.mean(x, axis=2),
-    lambda x: keras.ops.mean(x, axis=(1, 2)),
-    lambda x: Mean(activity_regularizer="l2")(x),
-    lambda x: OwnPooling()(x),
 )
 
 
@@ -162,13 +129,10 @@ READERS = (
     "build",
     [
         looked_up_twice,
-        held_by_another,
         shared_by_models,
-        pooling_of_something_else,
         lambda x: Mean()(keras.Sequential([ids_input(), table()])(x)),
         lambda x: Mean()(table(mask_zero=True)(x), mask=keras.ops.less(x, 9)),
         lambda x: Mean()(table(dtype="mixed_bfloat16")(x)),
-        lambda x: Mean()(table(activity_regularizer="l2")(x)),
         *(lambda x, read=read: read(table()(x)) for read in READERS),
     ],
 )
@@ -188,19 +152,6 @@ def test_ids_of_other_kinds():
     gives_rows(keras.Model(inputs, keras.ops.mean(table()(inputs), axis=1)))
 
 
-def test_rows_on_request():
-    model = sequential(mask_zero=True)
-    small = gives_rows(model, how=codes().for_table(pooled=False))
-    rows = keras.Model(small.inputs[0], small.get_layer("words").output)
-    assert rows(IDS).shape == (2, 4, WIDTH)
-    check_rows(model, small, IDS)
-    small = compressed(model)
-    pooled = keras.Model(small.inputs[0], small.get_layer("words").output)
-    assert pooled(IDS).shape == (2, WIDTH)
-    with refused("pooled", "rows"):
-        codes().for_table(pooled="rows")
-
-
 def test_pooling_of_a_table_that_stays():
     inputs = ids_input()
     pool = Mean(name="pool")
@@ -210,8 +161,6 @@ def test_pooling_of_a_table_that_stays():
     small = gives_rows(model)
     assert type(small.get_layer("pool")) is Mean
     check_rows(model, small, IDS)
-    budget = kc.Budget(10**6, methods=[kc.methods.Codes(4, 8, effort=0.1)])
-    check_rows(model, gives_rows(model, how=budget), IDS)
 
 
 # Models of all kinds.
@@ -232,6 +181,7 @@ def test_sequential_models():
     # Another model, which is not compressed, shares the table.
     keras.Model(inputs, layers.LSTM(3)(model.get_layer("words")(inputs)))
     compressed(model)
+    gives_rows(model, how=codes().for_table(pooled=False))
     # One without an input.
     model = keras.Sequential([table(mask_zero=True), Mean()])
     model(IDS)
@@ -241,20 +191,15 @@ def test_sequential_models():
 # Training.
 
 
-def test_cloned_and_trained_with_codes_that_follow(tmp_path):
-    model = sequential(mask_zero=True)
-    small = compress(model, codes(recode_every=1))
+def test_cloned_and_saved(tmp_path):
+    small = compress(sequential(mask_zero=True), codes(recode_every=1))
     clone = keras.models.clone_model(small)
     clone.set_weights(small.get_weights())
     check_same(run(clone, IDS), run(small, IDS), 0)
     small.compile("sgd", "mse", run_eagerly=True)
     recode = kc.compression.RecodeEmbeddings()
-    before = small.get_layer("words").codebooks.numpy()
     small.fit(IDS, np.ones((2, 3)), callbacks=[recode], verbose=0)
-    assert np.any(small.get_layer("words").codebooks.numpy() != before)
     small = kc.strip(small)
     small.save(tmp_path / "small.keras")
     loaded = keras.saving.load_model(tmp_path / "small.keras")
     check_same(run(loaded, IDS), run(small, IDS), 0)
-    model.layers[-1].set_weights(small.layers[-1].get_weights())
-    check_rows(model, small, IDS)

@@ -23,10 +23,6 @@ def pieces():
     return kc.text.SentencePieceTokenizer.train((TEXTS + OTHERS) * 4, 60)
 
 
-def vectorization():
-    return layers.TextVectorization(vocabulary=words().vocabulary)
-
-
 def two_tables(tokenizer, size):
     """A model in which two tables, one of them in a model within, read ids."""
     text = keras.Input((), dtype="string")
@@ -43,10 +39,9 @@ def two_tables(tokenizer, size):
     return keras.Model(text, scores)
 
 
+# What trains pieces leaves memory behind.
 @pytest.mark.parametrize(
-    "make",
-    # What trains pieces leaves memory behind.
-    [words, pytest.param(pieces, marks=pytest.mark.slow), vectorization],
+    "make", [words, pytest.param(pieces, marks=pytest.mark.slow)]
 )
 def test_same_outputs(make, tmp_path):
     tokenizer = make()
@@ -111,12 +106,7 @@ def with_table(table):
     ("make", "message"),
     [
         (ids_elsewhere, "Received: ids"),
-        (with_table(kc.CodeEmbedding(15, 4, 2)), "CodeEmbedding"),
         (with_table(layers.Embedding(3, 4)), "tokens=15, input_dim=3"),
-        (
-            lambda _: keras.Sequential([keras.Input((3,)), layers.Dense(1)]),
-            "`model` .* numbers",
-        ),
     ],
 )
 def test_what_cannot_be_pruned(make, message):

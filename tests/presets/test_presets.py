@@ -1,6 +1,4 @@
-import errno
 import json
-import os
 import pathlib
 import shutil
 import sys
@@ -83,13 +81,13 @@ def test_vectors_of_words(tmp_path):
     again = kc.from_preset(folder)
     np.testing.assert_array_equal(again.table(), small.table())
     text = (folder / "README.md").read_text("utf-8")
-    assert 'library_name: "keras_compembed"' in text and "**Input" not in text
     assert f"| `vectors.npz` | {small.nbytes:,} |" in text
-    assert f'kc.from_preset("PATH/{folder.name}")' in text
-    # A model takes the place of vectors, and the other way round.
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    kc.save_preset(model, folder, card, figures, overwrite=True)
-    assert "vectors.npz" not in contents(folder)
+    # A model takes the place of vectors. NaN is what it is.
+    nan = keras.initializers.Constant(np.nan)
+    model = keras.Sequential([keras.Input((2,))])
+    model.add(keras.layers.Dense(2, bias_initializer=nan))
+    kc.save_preset(model, folder, SHORT, overwrite=True)
+    assert set(contents(folder)) == {"README.md", "model.keras", "preset.json"}
     assert kc.from_preset(folder).output_shape == (None, 2)
 
 
@@ -115,8 +113,6 @@ def test_round_trip(model, saved):
         "accuracy": 0.625,
         "runs": [3, 5],
     }
-    again.compile("adam", "mse")
-    again.fit(IDS, np.zeros((2, 2)), verbose=0)
 
 
 def test_card(saved):
@@ -126,13 +122,9 @@ def test_card(saved):
         "62.5% are right, in 5 runs.",
         "```sh\npython train.py --text '{}'\n```",
         "## Input\n\nids of words.\n",
-        f"Keras {keras.__version__}, TensorFlow 2.",
         "| `words.txt` | 7 | words and more |",
     ):
         assert text in card
-    for name, content in contents(saved).items():
-        if name != "README.md":
-            assert f"| `{name}` | {len(content):,} |" in card
 
 
 def test_front_matter_is_what_the_hub_reads(saved):
@@ -145,29 +137,6 @@ def test_front_matter_is_what_the_hub_reads(saved):
         "pipeline_tag": "text-classification",
         "tags": ["keras_compembed", "litert", "small"],
     }
-
-
-def test_subclassed_model_and_no_more_than_needed(tmp_path):
-    @keras.saving.register_keras_serializable(package="test_presets")
-    class Scorer(keras.Model):
-        def __init__(self, **kwargs):
-            super().__init__(**kwargs)
-            self.scores = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.scores(x)
-
-    model = Scorer()
-    model(np.zeros((1, 3)))
-    # NaN is what it is.
-    model.scores.bias.assign([np.nan])
-    folder = kc.save_preset(model, tmp_path / "scorer", SHORT)
-    assert set(contents(folder)) == {"README.md", "model.keras", "preset.json"}
-    text = (folder / "README.md").read_text()
-    assert "Input" not in text and "figures" not in text
-    np.testing.assert_array_equal(
-        kc.from_preset(folder).get_weights()[0], model.get_weights()[0]
-    )
 
 
 def test_overwrite(model, preset):
@@ -196,13 +165,9 @@ def test_words_that_keras_reads_as_two(tmp_path):
     with pytest.raises(ValueError, match=r"'a\\x85b'"):
         kc.save_preset(model, tmp_path / "new", SHORT)
     assert not (tmp_path / "new").exists()
-    # Keras itself says nothing.
-    model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"'a\\x85b'"):
-        kc.from_preset(tmp_path)
 
 
-def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
+def test_what_fails_leaves_the_old_files(preset, tmp_path):
     class Halved(keras.layers.Dense):
         def load_own_variables(self, store):
             super().load_own_variables(store)
@@ -220,34 +185,19 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
     assert contents(preset) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sorter"]
 
-    def refuse(path, *mode):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
-    with pytest.raises(PermissionError):
-        kc.save_preset(model, tmp_path / "new", CARD, FIGURES, FILES)
-
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
         ({"model": "model.keras"}, ValueError),
-        ({"model": keras.Sequential()}, ValueError),
         ({"figures": {"a": {1}}}, AttributeError),
-        ({"figures": {"a": np.nan}}, ValueError),
         ({"folder": "no/preset"}, FileNotFoundError),
         ({"files": {"a/b": []}}, ValueError),
-        ({"files": {"README.md": []}}, ValueError),
         ({"files": {"a.txt": "none"}}, FileNotFoundError),
         ({"files": {"a.txt": ["a\nb"]}}, ValueError),
         ({"card": {"summary": "a"}}, ValueError),
         ({"card": CARD | {"licence": "mit"}}, ValueError),
-        ({"card": CARD | {"limits": "{"}}, ValueError),
-        ({"card": CARD | {"limits": "{accuracy:d}"}}, ValueError),
-        ({"card": CARD | {"limits": "{runs[7]}"}}, IndexError),
         ({"card": CARD | {"limits": "{unknown}"}}, KeyError),
-        ({"card": CARD | {"limits": "{}"}}, ValueError),
     ],
 )
 def test_bad_arguments_of_save(model, tmp_path, monkeypatch, changes, error):
@@ -270,37 +220,14 @@ def test_names_stand_in_the_repository(monkeypatch, tmp_path):
     (tmp_path / "docstring_classifier/a").touch()
     with refused("file", "a"):
         kc.from_preset("docstring_classifier", "a")
-    for path in (
-        "./docstring_classifier",
-        pathlib.Path("docstring_classifier"),
-    ):
-        assert kc.from_preset(path, "a").is_file()
+    assert kc.from_preset("./docstring_classifier", "a").is_file()
+    with pytest.raises(ValueError, match="one of 'docstring_classifier', .*"):
+        kc.from_preset("docstrings")
 
 
-@pytest.mark.parametrize(
-    ("preset", "says"),
-    [
-        ("docstrings", "one of 'docstring_classifier', .*'docstrings'"),
-        ("file", "hf download user/repository"),
-    ],
-)
-def test_bad_preset(preset, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("file").touch()
-    with pytest.raises(ValueError, match=says):
-        kc.from_preset(preset)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """Stands for `huggingface_hub`; tests put functions in it."""
-    hub = types.SimpleNamespace()
+def test_from_the_hub(model, saved, tmp_path, monkeypatch):
+    hub, asked = types.SimpleNamespace(), []
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    return hub
-
-
-def test_from_the_hub(model, saved, hub, tmp_path):
-    asked = []
 
     def download(repository, revision=None):
         asked.append((repository, revision))
@@ -316,26 +243,3 @@ def test_from_the_hub(model, saved, hub, tmp_path):
     hub.snapshot_download = lambda *args, **kwargs: tmp_path / "keras"
     again = kc.from_preset("hf://user/sorter")
     np.testing.assert_array_equal(again(IDS), model(IDS))
-
-
-def test_hub_that_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ImportError, match=r"keras-compembed\[hub\]"):
-        kc.from_preset("hf://user/a")
-
-
-def test_cache_of_the_hub(saved, tmp_path, monkeypatch):
-    """What was fetched before is read without a network."""
-    hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    repository = tmp_path / "models--user--sorter"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs/main").write_text(commit)
-    snapshot = repository / "snapshots" / commit
-    shutil.copytree(saved, snapshot)
-    assert kc.from_preset("hf://user/sorter", "README.md").parent == snapshot
-    assert kc.from_preset("hf://user/sorter").built
-    with pytest.raises(OSError, match="Cannot find"):
-        kc.from_preset("hf://user/other")

@@ -48,32 +48,6 @@ def pruned(tf_keras, tfmot):
     return train(model, sparsity.UpdatePruningStep())
 
 
-def clustered(tf_keras, tfmot):
-    clustering = tfmot.clustering.keras
-    init = clustering.CentroidInitialization.KMEANS_PLUS_PLUS
-    model = clustering.cluster_weights(
-        classifier(tf_keras),
-        number_of_clusters=16,
-        cluster_centroids_init=init,
-    )
-    return train(model)
-
-
-def quantized(tf_keras, tfmot):
-    """All but the Embedding, which quantization refuses."""
-    quantization = tfmot.quantization.keras
-    model = tf_keras.models.clone_model(
-        classifier(tf_keras),
-        clone_function=lambda layer: (
-            quantization.quantize_annotate_layer(layer)
-            if isinstance(layer, tf_keras.layers.Dense)
-            else layer
-        ),
-    )
-    with quantization.quantize_scope():
-        return train(quantization.quantize_apply(model))
-
-
 def convolutions(tf_keras, tfmot):
     """Quantized as a whole; activations are after the normalization."""
     layers = tf_keras.layers

@@ -1,7 +1,6 @@
 """Small files of vectors, as others write them, and ways to damage them."""
 
 import collections
-import gzip
 import io
 import json
 import re
@@ -126,12 +125,6 @@ def _word2vec(path, **options):
     return VectorFile(path, path, {})
 
 
-def _compressed(path):
-    made = _word2vec(path)
-    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    return made
-
-
 def _npy(path):
     with open(path, "wb") as file:
         np.save(file, VECTORS)
@@ -156,13 +149,6 @@ def _fasttext_letters(path):
     return VectorFile(path, target, {"subwords": 7})
 
 
-def _safetensors(path):
-    from safetensors.numpy import save_file
-
-    save_file({"table": VECTORS, "row": VECTORS[0]}, path)
-    return VectorFile(path, path, {"words": WORDS})
-
-
 def _model2vec(path):
     folder = write_folder(
         path,
@@ -180,11 +166,6 @@ def _index(path):
     return VectorFile(folder / "model.safetensors.index.json", folder, {})
 
 
-def _tokens(path):
-    folder = write_folder(path, {"wte.weight": VECTORS})
-    return VectorFile(folder / "tokenizer.json", folder, {})
-
-
 def _word_list(path):
     table = _npy(path.with_suffix(".npy")).path
     return VectorFile(write_words(path), table, {"words": path})
@@ -194,16 +175,13 @@ def _word_list(path):
 MAKERS = {
     "glove": lambda path: _word2vec(path, write_header=False),
     "word2vec": _word2vec,
-    "gzip": _compressed,
     "word2vec_binary": lambda path: _word2vec(path, binary=True),
     "fasttext": _fasttext,
     "fasttext_letters": _fasttext_letters,
     "npy": _npy,
     "npz": _npz,
-    "safetensors": _safetensors,
     "model2vec": _model2vec,
     "index": _index,
-    "tokens": _tokens,
     "word_list": _word_list,
 }
 

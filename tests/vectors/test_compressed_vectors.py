@@ -1,6 +1,7 @@
 """`CompressedVectors`."""
 
 import contextlib
+import functools
 import signal
 
 import keras
@@ -23,10 +24,8 @@ ROWS, WIDTH = 300, 24
 WORDS = [f"word{row}" for row in range(ROWS)]
 METHODS = [
     Codes(6, 16),
-    Codes(8, 8, rank=6, effort=0.2),
     Codes(4, 300, effort=0.2),
     Quantized(8),
-    Quantized(8, block_size=7),
     Quantized(4, block_size=10),
     Quantized(2, rank=9, scale_dtype="int16"),
     Anchors(20, 5),
@@ -95,11 +94,9 @@ def test_look_ups(small):
     assert small[[]].shape == (0, WIDTH)
     assert "word3" in small and "other" not in small and 3 not in small
     assert len(small) == ROWS and small.vector_size == WIDTH
-    assert small.get("other") is None and small.get("other", 5) == 5
-    np.testing.assert_allclose(small.get("word1"), whole[1], atol=1e-6)
+    assert small.get("other", 5) == 5
     assert list(small) == small.words == small.index_to_key == WORDS
     assert small.key_to_index["word20"] == 20
-    assert small.method in repr(small)
     parts = small.bytes_by_part
     assert sum(parts.values()) == small.nbytes
     assert parts["words"] < 900 and 500 < parts["besides"] < 4000
@@ -123,9 +120,8 @@ def test_same_as_gensim(small):
     for options in (
         {"positive": "word5"},
         {"positive": ["word5", "word9"], "negative": "word30", "topn": 20},
-        {"positive": ["word5"], "restrict_vocab": 40},
         {"positive": np.arange(WIDTH, dtype="float32"), "topn": 3},
-        {"positive": ["word1", small["word8"]], "topn": 1},
+        {"positive": ["word1", small["word8"]], "restrict_vocab": 40},
         {"positive": [("word1", 2.0), "word7"], "negative": [("word8", -3)]},
         {"negative": ["word2"], "topn": ROWS},
     ):
@@ -137,24 +133,6 @@ def test_same_as_gensim(small):
     )
     ours = small.as_keyed_vectors()
     np.testing.assert_allclose(ours["word5"], small["word5"], atol=1e-6)
-
-
-def check_many(small, queries, **options):
-    """They give what they give one by one."""
-    found = small.most_similar_many(queries, **options)
-    assert len(found) == len(queries)
-    for query, many in zip(queries, found, strict=True):
-        one = small.most_similar(query, **options)
-        check_neighbors(one, many)
-    return found
-
-
-def test_many_at_once(small):
-    check_many(small, ["word5", "word9", "word5"])
-    arrays = small[["word5", "word9"]].astype("float64")
-    found = check_many(small, arrays, topn=2)
-    # Arrays are not left out themselves.
-    np.testing.assert_allclose([x for (_, x), _ in found], 1, atol=1e-5)
 
 
 def test_many_of_more_than_are_looked_at_at_once():
@@ -217,11 +195,6 @@ def test_layers(small, mask_zero):
     # The mean takes steps of the largest row's.
     unknown = np.square(np.array(found)[0, 2] - mean).sum()
     assert unknown <= np.square(small.table() - mean).sum(axis=1).min() + 1e-6
-    lookup, embedding = small.to_layers(unknown="word8", name="words")
-    assert embedding.name == "words"
-    np.testing.assert_allclose(
-        embedding(lookup(["??"]))[0], small["word8"], atol=1e-5
-    )
 
 
 def test_bytes_are_never_more(vectors):
@@ -244,18 +217,8 @@ def test_bytes_are_never_more(vectors):
         CompressedVectors.learn(vectors, codes, max_bytes=2000, verbose=0)
 
 
-def test_unknown_words(small):
-    with refused(None, "'Word7'", KeyError):
-        small["Word7"]
-    with refused(None, "'x'", KeyError):
-        small.most_similar(["word1", "x"])
-    with refused(None, 5, KeyError):
-        small[[5]]
-
-
-@pytest.mark.parametrize("name", [METHODS[0].name, "int2 rank 9"])
-def test_layers_in_a_model(learned, name):
-    small = learned[name]
+def test_layers_in_a_model(learned):
+    small = learned["int2 rank 9"]
     lookup, embedding = small.to_layers(mask_zero=True)
     model = keras.Sequential(
         [
@@ -267,10 +230,6 @@ def test_layers_in_a_model(learned, name):
         ]
     )
     texts = tf.constant([["word3", "word5", ""], ["word9", "never", "word1"]])
-    known = small[["word3", "word5"]].mean(axis=0)
-    pooled = keras.Sequential(model.layers[:-1])(texts)
-    np.testing.assert_allclose(pooled[0], known, atol=1e-5)
-
     model.compile("adam", "mse")
     before = np.array(embedding.embeddings)
     model.fit(texts, np.zeros((2, 2)), epochs=2, verbose=0)
@@ -290,56 +249,41 @@ def test_layers_of_odd_words():
     assert ids.numpy().tolist() == [4, 2, 0, 1]
     found = np.array(embedding(ids))
     np.testing.assert_allclose(found, np.eye(4)[[3, 1, 1, 0]], atol=1e-6)
-    with refused(None, "'b'", KeyError):
-        small.to_layers(unknown="b")
-    # Half a character, and one that Keras would take for "a".
+    # Half a character.
     layer = kc.QuantizedEmbedding.from_table(np.eye(2), verbose=0)
-    for word in ("\ud800", "a\0"):
-        small = CompressedVectors(["b", word], layer)
-        with refused(None, f"word 1={word!r}"):
-            small.to_layers()
+    with refused(None, r"word 1='\ud800'"):
+        CompressedVectors(["b", "\ud800"], layer).to_layers()
 
 
-def test_compressed_files_are_not_read_as_tables(learned, tmp_path):
-    small = learned[METHODS[0].name]
-    small.save(tmp_path / "small.npz")
-    with pytest.raises(ValueError, match="CompressedVectors.load"):
-        kc.vectors.read_vectors(tmp_path / "small.npz")
-
-
-def learn(**options):
-    return lambda vectors: CompressedVectors.learn(vectors, **options)
-
-
-def learn_steep(vectors):
-    steep = WordVectors(["a", "b"], [[1e30], [1.0]])
-    CompressedVectors.learn(steep, max_bytes=3000)
-
-
-def of_layer(words, *args, **kwargs):
-    return lambda _: CompressedVectors(words, CodeEmbedding(*args, **kwargs))
-
-
-CODES = np.zeros((2, 32), int)
-
-
-@pytest.mark.parametrize(
-    "make, error, argument, received",
-    [
-        (lambda v: CompressedVectors.learn(v.vectors), TypeError, "vectors", 0),
-        (learn(method="codes"), TypeError, "method", "codes"),
-        (learn(method=kc.methods.Pruned(0.5)), TypeError, "method", "Pruned"),
-        (learn(max_bytes="2 T"), ValueError, "max_bytes", "2 T"),
-        (learn_steep, ValueError, None, ""),
-        (of_layer(["a"], 1, 2), ValueError, "layer", "code_embedding"),
-        (of_layer(["a"], 2, 2, codes=CODES), ValueError, "words", "dim=2"),
-        (lambda v: CompressedVectors("ab", None), TypeError, "words", "ab"),
-        (lambda v: CompressedVectors([], None), TypeError, None, "None"),
-    ],
-)
-def test_what_is_refused(vectors, make, error, argument, received):
-    with refused(argument, received or None, error):
-        make(vectors)
+def test_what_is_refused(vectors):
+    learn, codes = CompressedVectors.learn, np.zeros((2, 32), int)
+    with refused("vectors", error=TypeError):
+        learn(vectors.vectors)
+    for method in "codes", kc.methods.Pruned(0.5):
+        with refused("method", error=TypeError):
+            learn(vectors, method)
+    with refused("max_bytes", "2 T"):
+        learn(vectors, max_bytes="2 T")
+    with pytest.raises(ValueError):
+        learn(WordVectors(["a", "b"], [[1e30], [1.0]]), max_bytes=3000)
+    for words, layer, error in (
+        (["a"], CodeEmbedding(1, 2), ValueError),
+        (["a"], CodeEmbedding(2, 2, codes=codes), ValueError),
+        ("ab", None, TypeError),
+        ([], None, TypeError),
+    ):
+        with refused(error=error):
+            CompressedVectors(words, layer)
+    for words, rows, error, received in (
+        (["a"], 2, ValueError, "words=1, rows=2"),
+        (["a", "b", "a"], 3, ValueError, "row 2='a'"),
+        (["a", 5], 2, TypeError, "5"),
+        ({"a", "b"}, 2, ValueError, "set"),
+    ):
+        with refused("words", received, error):
+            WordVectors(words, np.ones((rows, 3)))
+    with refused("vectors", "row 1"):
+        WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
 
 
 def test_queries_that_are_refused(learned):
@@ -348,32 +292,24 @@ def test_queries_that_are_refused(learned):
     assert small.most_similar(np.array(words)) == small.most_similar(words)
     for query, argument, received in (
         ({}, "positive", "words=0"),
-        ({"positive": np.ones(3)}, None, "shape=(3,)"),
         ({"positive": np.full(WIDTH, np.nan)}, None, "nan"),
         ({"positive": "word1", "topn": 0}, "topn", 0),
-        ({"positive": "word1", "restrict_vocab": -1}, "restrict_vocab", -1),
-        *(({"positive": [("word1", x)]}, None, x) for x in ("2", True, np.nan)),
     ):
         with refused(argument, received):
             small.most_similar(**query)
     for queries, error, received in (
         ("word1", TypeError, "'word1'"),
-        (5, TypeError, "5"),
-        (["word1", np.ones(WIDTH)], TypeError, "1 words among 2"),
         (["word1", 5], TypeError, "1 words among 2"),
-        (["word1", "gone"], KeyError, "'gone'"),
         (np.ones((2, 3)), ValueError, "shape=(3,)"),
-        (np.full((2, WIDTH), np.inf), ValueError, "inf"),
     ):
         with refused(None, received, error):
             small.most_similar_many(queries)
-    for path in ("small.txt", b"small.txt"):
-        with refused("path", "'small.txt'"):
-            small.save(path)
-    for asked in (b"word1", 5, None):
-        for ask in (small.__getitem__, small.most_similar):
-            with refused(None, repr(asked), TypeError):
-                ask(asked)
+    with refused("path", "'small.txt'"):
+        small.save("small.txt")
+    with refused(None, "5", TypeError):
+        small[5]
+    with refused(None, "'Word7'", KeyError):
+        small["Word7"]
     assert small.most_similar("word0", restrict_vocab=1) == []
 
 
@@ -401,32 +337,19 @@ def test_vectors_whose_squares_are_infinite(learned):
         small.most_similar(far * 1e10)
 
 
-def test_learned_with_an_lstm(vectors, tmp_path):
+def test_learned_with_an_lstm(vectors):
     """Its vectors are in units of the table."""
-    training = kc.learners.Training(20)
-
-    def learner(num_codebooks, codebook_size, seed=0):
-        return kc.learners.KDCodeLearner(
-            num_codebooks,
-            codebook_size,
-            "lstm",
-            training=training,
-            seed=seed,
-            verbose=0,
-        )
-
+    learner = functools.partial(
+        kc.learners.KDCodeLearner,
+        composition="lstm",
+        training=kc.learners.Training(20),
+        seed=0,
+        verbose=0,
+    )
     method = Codes(4, 8, "lstm", learner)
     small = CompressedVectors.learn(vectors, method, verbose=0)
     layer = method.start().from_table(vectors.vectors)
     np.testing.assert_allclose(small.table(), layer.embeddings, atol=0.1)
-    small.save(tmp_path / "small.npz")
-    loaded = CompressedVectors.load(tmp_path / "small.npz")
-    np.testing.assert_array_equal(loaded.table(), small.table())
-    assert loaded.method == "codes 4x8 lstm"
-    lookup, embedding = small.to_layers()
-    np.testing.assert_allclose(
-        embedding(lookup(["word3"]))[0], small["word3"], atol=1e-5
-    )
 
 
 def test_what_cannot_be_stored_is_not_learned(vectors, monkeypatch):
@@ -460,21 +383,3 @@ def test_interrupt_in_the_search(vectors, monkeypatch, tmp_path):
     assert 1 <= len(calls) <= 2
     small.save(tmp_path / "small.npz")
     assert (tmp_path / "small.npz").stat().st_size <= 6000
-
-
-def test_word_vectors():
-    for words, rows, error, received in (
-        (["a"], 2, ValueError, "words=1, rows=2"),
-        (["a", "b", "a"], 3, ValueError, "row 2='a'"),
-        (["a", 5], 2, TypeError, "5"),
-        ({"a": 1, "b": 0}, 2, ValueError, "dict"),
-        ({"a", "b"}, 2, ValueError, "set"),
-    ):
-        with refused("words", received, error):
-            WordVectors(words, np.ones((rows, 3)))
-    with refused("vectors", "row 1"):
-        WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
-    words = [f"word{row}" for row in range(5000)]
-    subwords = 3, 6, np.eye(10, 4)
-    found = repr(WordVectors(words, np.eye(5000, 4), subwords))
-    assert found == "<WordVectors of 5,000 words and 10 n-grams x 4>"
