@@ -253,3 +253,15 @@ def test_layers_and_masks(path):
     # Gates and sums of 9 steps in float32.
     export(model, path, with_zeros(), bound=1e-5)
     assert calls == [layer.call for layer in layers]
+
+
+def test_states_are_kept_from_call_to_call_and_untouched(path):
+    layer = L.LSTM(4, stateful=True, unroll=True)
+    inputs = keras.Input(batch_shape=(2, 6), dtype="int32")
+    model = keras.Sequential([inputs, code_embedding(), layer])
+    model(random_ids(2, 6))
+    before = [state.numpy() for state in layer.states]
+    write(model, path)
+    for state, value in zip(layer.states, before, strict=True):
+        np.testing.assert_array_equal(state.numpy(), value)
+    assert error_of(path, model, *random_ids(3, 2, 6)) < 2e-6

@@ -146,6 +146,12 @@ def test_layers_that_sum(combiner, settings, path):
     assert made.pooled_layers == made.held_layers == ("words",)
 
 
+def test_convolutions_become_part_of_a_projection(path):
+    convolution = keras.layers.Conv1D(3, 2, padding="same", name="behind")
+    model = towers([rounded(width=12, rank=5), convolution])
+    assert export(model, path, bound=EXACT).folded_layers == ("behind",)
+
+
 def vectors_of(width, rows=2):
     vectors = np.random.default_rng(6).normal(size=(rows, width))
     return vectors.astype("float32")

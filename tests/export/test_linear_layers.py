@@ -1,6 +1,7 @@
 """Files in which codes are pooled, and layers are part of codebooks."""
 
 import keras
+import numpy as np
 import pytest
 from export_models import ROWS
 from export_models import anchor_embedding
@@ -235,3 +236,12 @@ def test_subclasses_that_do_more_than_add_up(path):
     )
     made = export(model, path, texts(4, 5))
     assert "table" not in made.pooled_layers
+
+
+def test_weights(path):
+    ids, weights = ids_input(), keras.Input((None,))
+    sums = reduced(combiner="sqrtn")(ids, weights=weights)
+    given = [random_ids(3, 5), np.random.default_rng(0).random((3, 5), "f4")]
+    made = export(keras.Model([ids, weights], dense()(sums)), path, given)
+    assert made.pooled_layers == made.held_layers == ("table",)
+    assert made.folded_layers == ("last",)

@@ -166,6 +166,16 @@ def test_other_layers_that_look_up():
     assert "SparseEmbedding" in str(report) and "relative error" in str(report)
 
 
+def test_tables_that_keras_quantized():
+    layer = keras.layers.Embedding(100, 8)
+    layer.build()
+    layer.quantize("int8")
+    report = size_report(layer)
+    # One int8 a value and a float32 scale a row.
+    assert report.embedding_bytes == 100 * 8 + 100 * 4
+    assert report.table_bytes == 3200
+
+
 def test_no_embeddings():
     dense = keras.layers.Dense(3)
     assert str(size_report(dense)).endswith("not built yet")
