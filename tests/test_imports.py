@@ -21,7 +21,7 @@ PARTS = {
     "litert": "compressed_rows flatbuffer",
     "methods": "method settings",
     "learners": "additive_quantizer code_learner coordinate_search "
-    "quantizer_run refinement task_codes training",
+    "refinement task_codes training",
     "optimizers": "device_rows",
     "reports": "code_statistics",
     "rounding": "rounded_table",

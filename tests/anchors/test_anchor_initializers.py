@@ -90,65 +90,37 @@ def test_default_seed_follows_keras():
     assert not np.allclose(first, second)
 
 
-def of_sets(number):
-    return kc.anchors.Transform(num_sets=number)
-
-
 def test_what_layers_take_as_initializer():
-    for given in ("dynamic", anchors.Frequency(COUNTS), TABLE[:4]):
-        layer = make_layer(given)
-        layer.build()
-        if given is not TABLE and not isinstance(given, np.ndarray):
-            assert layer.anchors.shape == (4, 3)
-        else:
-            np.testing.assert_array_equal(layer.anchors, given)
-    for value in ("frequency", 3, {}, anchors.KMeansPlusPlus):
+    layer = make_layer(TABLE[:4])
+    layer.build()
+    np.testing.assert_array_equal(layer.anchors, TABLE[:4])
+    for value in ("frequency", anchors.KMeansPlusPlus):
         with refused("anchors"):
             make_layer(value)
     # Of several sets, each begins with vectors of its own.
+    two, three = (anchors.Transform(num_sets=number) for number in (2, 3))
     for sets in ("dynamic", ["dynamic", TABLE[:2]]):
-        layer = make_layer(sets, transform=of_sets(2))
+        layer = make_layer(sets, transform=two)
         layer.build()
         first, second = np.split(layer.anchors.numpy(), 2)
         assert not np.allclose(first, second)
     np.testing.assert_array_equal(second, TABLE[:2])
     with pytest.raises(ValueError, match="hold 3 initializers.*number=2"):
-        make_layer(["dynamic"] * 2, transform=of_sets(3)).build()
+        make_layer(["dynamic"] * 2, transform=three).build()
 
 
-def test_ids_alone():
-    layer = make_layer(np.array([0, -1, 4]), num_anchors=3)
-    layer.build()
-    chosen = layer.get_transform().dense_rows()
-    np.testing.assert_array_equal(chosen[[0, 4]], np.eye(3)[[0, 2]])
-
-
-def test_frequency_takes_the_most_frequent():
-    initializer = anchors.Frequency(COUNTS)
-    np.testing.assert_array_equal(initializer.choose(6, 4), [1, 3, 4, 0])
-
-
-@pytest.mark.parametrize(
-    "initializer, name, received",
-    [
+def test_tables_of_other_lengths():
+    for initializer, name, received in (
         (anchors.Frequency(COUNTS), "counts", "entries=6"),
         (anchors.KMeansPlusPlus(TABLE), "table", "entries=6"),
         (Given(TABLE), "anchors", "number=6"),
-        (Given(ids=[1, 5, 9]), "ids", "number=3"),
         (Given(ids=[1, 7]), "ids", "id=7"),
-    ],
-)
-def test_lengths_are_checked(initializer, name, received):
-    with refused(name, received):
-        initializer.choose(7, 2)
-
-
-def test_more_anchors_than_objects_and_fewer_than_sets():
+    ):
+        with refused(name, received):
+            initializer.choose(7, 2)
     for each in every_initializer()[1:5]:
         with refused(None, "num_anchors=7, input_dim=6"):
             each.choose(6, 7)
-    with refused(None, "id=5"):
-        anchors.Frequency(documents=DOCUMENTS).choose(5, 2)
     with pytest.raises(ValueError, match="at least 2"):
         Mixed([Dynamic(), Dynamic()]).sizes(1)
 
@@ -178,9 +150,8 @@ def test_given():
     np.testing.assert_array_equal(
         initializer.vectors(4, 3), random_basis(4, 3, 0)
     )
-    for shape, received in (((5, 3), "number=6"), ((6, 4), "(6, 3)")):
-        with refused(None, received):
-            Given(TABLE).vectors(*shape)
+    with refused(None, "(6, 3)"):
+        Given(TABLE).vectors(6, 4)
 
 
 def test_mixed():
@@ -198,31 +169,18 @@ def test_mixed():
     "make, name, arguments",
     [
         (Dynamic, "seed", {"seed": -1}),
-        *(
-            (anchors.Frequency, "counts", {"counts": counts})
-            for counts in ([], [[1, 2]], ["a"], [1, -1], [1, np.nan], [np.inf])
-        ),
+        (anchors.Frequency, "counts", {"counts": [[1, 2]]}),
+        (anchors.Frequency, "counts", {"counts": [1, np.nan]}),
         (anchors.Frequency, "documents", {}),
         (anchors.Frequency, "documents", {"documents": [[1]], "counts": [1]}),
-        *(
-            (anchors.Frequency, "documents", {"documents": documents})
-            for documents in ([], [[], []], [[1, -1]], [[0.5]], [[[1]]])
-        ),
+        (anchors.Frequency, "documents", {"documents": [[1, -1]]}),
         (Given, "anchors", {}),
         (Given, "anchors", {"anchors": [1.0, 2.0]}),
         (Given, "ids", {"anchors": TABLE, "ids": [1]}),
-        *(
-            (Given, "ids", {"ids": ids})
-            for ids in ([0.5], [-2], [], [3, 1, 3, 3])
-        ),
-        *(
-            (Mixed, "initializers", {"initializers": parts})
-            for parts in (
-                [],
-                ["dynamic"],
-                [Mixed([Dynamic()])],
-            )
-        ),
+        (Given, "ids", {"ids": [-2]}),
+        (Given, "ids", {"ids": [3, 1, 3, 3]}),
+        (Mixed, "initializers", {"initializers": []}),
+        (Mixed, "initializers", {"initializers": [Mixed([Dynamic()])]}),
     ],
 )
 def test_bad_arguments(make, name, arguments):

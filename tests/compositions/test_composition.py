@@ -82,14 +82,10 @@ def reference_lstm(codewords, kernel, recurrent_kernel, bias, projection=None):
 
 CASES = {
     "sum": ("sum",),
-    "concat": ("concat",),
     # As wide as there are parts, a whole number of times, and one column more.
     "concat-5": ("concat", 5, 5),
     "concat-8": ("concat", 4, 8),
     "concat-9": ("concat", 4, 9),
-    "concat-11": ("concat", 4, 11),
-    "concat-whole": ("concat", 1, 7),
-    "linear": ("linear",),
     "linear-narrow": (LinearComposition(code_dim=3),),
     "lstm": ("lstm",),
     "lstm-narrow": (LSTMComposition(code_dim=3),),
@@ -156,17 +152,6 @@ def test_vectors_and_gradients_equal_the_reference(case):
     )
 
 
-def test_parameters_of_the_paper():
-    # Table 1: 2M numbers become 0.1M and 0.37M.
-    sizes = {
-        name: kc.CodeEmbedding(9, 200, 16, 16, composition=name).store.sizes()[
-            "num_values"
-        ]
-        for name in ("linear", "lstm")
-    }
-    assert sizes == {"linear": 91_200, "lstm": 372_000}
-
-
 def test_a_composition_of_ones_own(tmp_path):
     composition, codebooks, codes = make(MaxComposition())
     gain = composition.get_weights()[0]
@@ -187,8 +172,6 @@ def test_a_composition_of_ones_own(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again.layers[0].embeddings, layer.embeddings)
-    export = kc.export_litert(model, tmp_path / "m.tflite", verbose=0)
-    assert export.max_error < 1e-5
 
 
 def test_each_layer_has_a_composition_of_its_own():
@@ -240,28 +223,16 @@ class WrongComposition(Composition):
 def test_vectors_of_a_wrong_shape():
     with refused("call", "(2, 6)"):
         composition_of(WrongComposition())
-    learner = kc.learners.KDCodeLearner(
-        M, K, composition=WrongComposition(), verbose=0
-    )
-    with refused("call"):
-        learner.train(np.ones((9, WIDTH)))
-    assert learner.codes is None
 
 
-@pytest.mark.parametrize("identifier", ["mean", None, keras.layers.Dense(3)])
-def test_unknown_compositions(identifier):
-    with refused("composition", identifier):
-        composition_of(identifier)
-
-
-def test_bad_widths():
+def test_bad_arguments():
+    for identifier in ("mean", keras.layers.Dense(3)):
+        with refused("composition", identifier):
+            composition_of(identifier)
     with refused("code_dim", 0):
         LinearComposition(code_dim=0)
     with refused("num_codebooks", 8):
         composition_of("concat", 8)
-
-
-def test_learners_of_another_composition_are_refused():
     learner = kc.learners.KDCodeLearner(2, 3, "linear", verbose=0)
     with refused("composition"):
         kc.CodeEmbedding.from_table(

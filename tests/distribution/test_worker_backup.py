@@ -1,6 +1,5 @@
 """Training goes on where a worker died."""
 
-import json
 import os
 import pathlib
 import re
@@ -110,15 +109,6 @@ def test_goes_on(stopped, damage, whole):
     assert not stopped.exists()
 
 
-def test_what_is_written_outlives_what_is_damaged(stopped):
-    for epoch, path in epochs_of(stopped).items():
-        path.rename(stopped / f"epoch-{epoch}-{'f' * 32}.weights.h5")
-    with pytest.raises(KeyboardInterrupt):
-        fit(stopped, Stop(1))
-    _, losses = fit(stopped)
-    assert len(losses) == 3
-
-
 def test_files_of_others_stay(stopped):
     (stopped / "notes.txt").write_text("of someone else")
     (stopped / "unfinished.weights.h5").write_bytes(b"part of it")
@@ -134,11 +124,6 @@ def test_a_backup_of_other_weights_is_refused(stopped, monkeypatch):
     assert set(epochs_of(stopped)) == {1, 2}
     with refused("backup_dir", "''"):
         WorkerBackup("")
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    x = np.ones((8, 2))
-    with refused("fit", model.name):
-        model.fit(x, x[:, :1], callbacks=[WorkerBackup(stopped)], verbose=0)
 
 
 def test_files_stay_if_asked(tmp_path):
@@ -182,19 +167,6 @@ def test_another_fit_has_all_of_its_epochs(stopped):
         assert len(history.epoch) == left
 
 
-def test_a_disk_that_is_full_leaves_the_last(stopped, monkeypatch):
-    def save_weights(self, path, **kwargs):
-        pathlib.Path(path).write_bytes(b"part of it")
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(keras.Model, "save_weights", save_weights)
-        with pytest.raises(OSError, match="No space left"):
-            fit(stopped)
-    _, losses = fit(stopped)
-    assert len(losses) == 2
-
-
 def test_a_folder_that_is_not_shared_is_refused(tmp_path, monkeypatch):
     gather, asked = tf.distribute.Strategy.gather, []
 
@@ -206,34 +178,6 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tf.distribute.Strategy, "gather", gather_from_two)
     with refused("backup_dir", "epoch 5", OSError):
         fit(tmp_path)
-
-
-def fake_command(folder, name, text):
-    path = folder / name
-    path.write_text(f"#!/bin/bash\n{text}\n")
-    path.chmod(0o755)
-
-
-def test_hosts_of_slurm_become_the_configuration(tmp_path):
-    fake_command(tmp_path, "scontrol", "printf 'one\\ntwo\\n'")
-    fake_command(tmp_path, "srun", 'shift; SLURM_PROCID=1 exec "$@"')
-    fake_command(tmp_path, "python", 'echo "$TF_CONFIG"; echo "$@" >&2')
-    ended = subprocess.run(
-        ["bash", pathlib.Path(launch.__file__).with_name("slurm.sh")],
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "SLURM_SUBMIT_DIR": "/shared folder",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(ended.stdout) == {
-        "cluster": {"worker": ["one:12345", "two:12345"]},
-        "task": {"type": "worker", "index": 1},
-    }
-    assert ended.stderr.endswith("train.py --backup /shared folder/backup\n")
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from errors import refused
 
-from benchmarks.baselines import RandomCodeLearner
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
@@ -14,23 +13,16 @@ from keras_compembed.learners.training import TemperatureSchedule
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 GRADIENTS = [KDCodeLearner, GumbelCodeLearner]
-LEARNERS = [AdditiveQuantizer, RandomCodeLearner, *GRADIENTS]
-EVERY = pytest.mark.parametrize("cls", [*LEARNERS, FactorQuantizer])
+# Two of very different kinds.
+BOTH = pytest.mark.parametrize("cls", [AdditiveQuantizer, KDCodeLearner])
 MANY_ROWS = 10_000
 
 
-def make(cls, **kwargs):
-    if cls in GRADIENTS:
-        kwargs |= {
-            "composition": "sum",
-            "training": Training(2, validation_rows=50),
-            "verbose": 0,
-        }
-    elif cls is not RandomCodeLearner:
-        kwargs |= {"effort": 0.1, "verbose": 0}
-    if cls is FactorQuantizer:
-        kwargs["rank"] = 3
-    return cls(4, 6, seed=0, **kwargs)
+def make(cls):
+    if cls is AdditiveQuantizer:
+        return cls(4, 6, effort=0.1, seed=0, verbose=0)
+    training = Training(2, validation_rows=50)
+    return cls(4, 6, "sum", training=training, seed=0, verbose=0)
 
 
 def relative_error(learner, table, codes):
@@ -38,22 +30,7 @@ def relative_error(learner, table, codes):
     return squares.sum() / np.square(table - table.mean(axis=0)).sum()
 
 
-@EVERY
-def test_bad_shapes_and_seeds(cls):
-    for name, value in (
-        ("num_codebooks", 0),
-        ("codebook_size", 1),
-        ("codebook_size", 65537),
-        *(("seed", seed) for seed in (-1, 0.0, True, "0", np.float32(1), [1])),
-    ):
-        with refused(name, value):
-            cls(**{name: value})
-    for seed in (None, 0, 2**70, np.uint32(2**32 - 1)):
-        learner = cls(2, 2, seed=seed)
-        assert getattr(learner, "seed", seed) == seed
-
-
-@EVERY
+@BOTH
 def test_bad_tables_and_weights(cls):
     learner = make(cls)
     for use in (learner.encode, learner.decode):
@@ -61,16 +38,13 @@ def test_bad_tables_and_weights(cls):
             use(np.zeros((3, 4), "uint8"))
     for table, received in (
         (1e18 * TABLE, "e+18"),
-        (1e-30 * TABLE, "e-30"),
         # These are 0 in float32.
         (1e-60 * TABLE, "e-60"),
         (np.where(np.arange(120) == 7, np.nan, TABLE.T).T, "row 7"),
-        (-np.full((9, 6), np.inf), "row 0"),
         (np.full((9, 6), 1e300), "row 0"),
         (TABLE[0], "(6,)"),
         (np.zeros((0, 4)), "(0, 4)"),
         (TABLE.astype(str), "<U"),
-        (TABLE + 1j, "complex128"),
         ([[1, 2], [3]], "list"),
     ):
         with refused("table", received):
@@ -80,8 +54,6 @@ def test_bad_tables_and_weights(cls):
         (np.zeros(120), "zeros"),
         (-np.ones(120), "-1"),
         (np.full(120, np.nan), "nan"),
-        (["a"] * 120, "<U"),
-        (1j * np.ones(120), "complex128"),
     ):
         with refused("sample_weight", received):
             learner.train(TABLE, sample_weight=weight)
@@ -96,32 +68,24 @@ def test_bad_tables_and_weights(cls):
 @pytest.mark.parametrize(
     "cls, name, value",
     [
+        (AdditiveQuantizer, "num_codebooks", 0),
+        (AdditiveQuantizer, "codebook_size", 65537),
+        (AdditiveQuantizer, "seed", -1),
         (AdditiveQuantizer, "effort", 0),
         (AdditiveQuantizer, "verbose", 7),
         (FactorQuantizer, "rank", 0),
-        *(
-            (cls, name, value)
-            for cls in GRADIENTS
-            for name, value in (
-                ("temperature", 0.0),
-                ("refine", "yes"),
-                ("verbose", -1),
-                ("composition", "product"),
-                ("composition", KDCodeLearner),
-                ("training", Training),
-            )
-        ),
+        (KDCodeLearner, "codebook_size", 1),
+        (KDCodeLearner, "seed", True),
+        (KDCodeLearner, "temperature", 0.0),
+        (KDCodeLearner, "composition", "product"),
+        (GumbelCodeLearner, "refine", "yes"),
+        (GumbelCodeLearner, "training", Training),
         (KDCodeLearner, "logits", "table"),
         (KDCodeLearner, "estimator", "gumbel"),
-        *(
-            (TemperatureSchedule, name, value)
-            for name in ("base", "rate", "floor")
-            for value in (0, float("nan"))
-        ),
+        (TemperatureSchedule, "base", float("nan")),
+        (TemperatureSchedule, "rate", 0),
         (Training, "iterations", 0),
-        (Training, "batch_size", 0),
         (Training, "learning_rate", -1e-4),
-        (Training, "validation_interval", 0),
         (Training, "validation_rows", -1),
     ],
 )
@@ -154,7 +118,6 @@ def test_what_does_not_go_together():
     [
         (AdditiveQuantizer, 120),
         (AdditiveQuantizer, MANY_ROWS),
-        (RandomCodeLearner, 120),
         (KDCodeLearner, 120),
     ],
 )
@@ -166,10 +129,9 @@ def test_tables_at_the_bounds(cls, rows):
         table = (size / largest * own).astype("float32").astype("float64")
         learner = make(cls).train(table)
         errors.append(relative_error(learner, table, learner.codes))
-        if cls is not RandomCodeLearner:
-            # Found anew, some by a beam.
-            again = relative_error(learner, table, learner.encode(table))
-            assert again < 1.2 * errors[-1] + 0.05
+        # Found anew, some by a beam.
+        again = relative_error(learner, table, learner.encode(table))
+        assert again < 1.2 * errors[-1] + 0.05
         loss = [*learner.history.get("refined_loss", [])]
         loss = (loss or learner.history["loss"])[-1]
         energy = np.square(table - table.mean(axis=0)).sum() / len(table)
@@ -179,7 +141,7 @@ def test_tables_at_the_bounds(cls, rows):
     np.testing.assert_allclose(errors, errors[0], rtol=0.15)
 
 
-@EVERY
+@BOTH
 def test_one_row_outweighs_the_others(cls):
     table = np.ones((20, 6))
     # Rows without numbers are not counted for short.
@@ -190,11 +152,5 @@ def test_one_row_outweighs_the_others(cls):
         make(cls).train(table)
     table[3] = -999
     make(cls).train(table)
-
-
-@EVERY
-def test_zeros_are_a_table(cls):
     learner = make(cls).train(np.zeros((20, 6)))
-    # As published, the first codebooks are not those of the table.
-    close = 1 if cls is GumbelCodeLearner else 1e-12
-    np.testing.assert_allclose(learner.decode(learner.codes), 0, atol=close)
+    np.testing.assert_allclose(learner.decode(learner.codes), 0, atol=1e-12)

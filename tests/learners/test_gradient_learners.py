@@ -9,20 +9,12 @@ from small_learners import clustered_table
 from small_learners import make_learner
 
 import keras_compembed as kc
-from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import LSTMComposition
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
 from keras_compembed.learners.training import TemperatureSchedule
 
 TABLE = clustered_table(mean=2)
-BOTH = pytest.mark.parametrize("cls", [KDCodeLearner, GumbelCodeLearner])
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class MeanComposition(kc.compositions.Composition):
-    def call(self, codewords):
-        return keras.ops.mean(codewords, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -76,10 +68,8 @@ def softmax(x):
     "logits, estimator, temperature",
     [
         ("encoder", "straight_through", 0.4),
-        ("encoder", "straight_through", 2.5),
         ("encoder", "soft", 0.4),
         ("free", "straight_through", 2.5),
-        ("free", "soft", 2.5),
     ],
 )
 def test_algorithm_1_forward_and_backward(logits, estimator, temperature):
@@ -163,8 +153,8 @@ class FixedNoise(GumbelCodeLearner):
         return tf.constant(self.noise)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_forward_pass_equals_equations_4_to_8(temperature):
+def test_forward_pass_equals_equations_4_to_8():
+    temperature = 0.3
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(7, 5))
     noise = -np.log(-np.log(rng.uniform(size=(7, 3, 4))))
@@ -284,18 +274,12 @@ def test_temperature_reaches_the_graph():
     "composition, kwargs",
     [
         ("sum", {}),
-        ("concat", {}),
-        ("linear", {}),
         ("lstm", {}),
-        (LinearComposition(code_dim=3), {}),
-        (MeanComposition(), {}),
+        (BoundedComposition(), {}),
         ("concat", {"logits": "free"}),
-        ("lstm", {"logits": "free"}),
-        ("concat", {"cls": GumbelCodeLearner}),
         ("linear", {"cls": GumbelCodeLearner, "refine": True}),
     ],
-    ids="sum concat linear lstm narrow own concat-free lstm-free "
-    "gumbel-concat gumbel-linear".split(),
+    ids="sum lstm own concat-free gumbel-linear".split(),
 )
 def test_every_composition_trains(composition, kwargs):
     seen = {}
@@ -339,8 +323,6 @@ def test_every_composition_trains(composition, kwargs):
 @pytest.mark.parametrize(
     "composition, kwargs",
     [
-        ("sum", {}),
-        ("linear", {}),
         ("concat", {}),
         ("linear", {"logits": "free"}),
         ("sum", {"cls": GumbelCodeLearner}),
@@ -370,13 +352,8 @@ def test_refine_lowers_the_loss(composition, kwargs):
 
 @pytest.mark.parametrize(
     "composition, logits",
-    [
-        ("linear", "free"),
-        ("lstm", "encoder"),
-        (LSTMComposition(code_dim=5), "free"),
-        (BoundedComposition(), "encoder"),
-    ],
-    ids=["linear", "lstm", "narrow", "own"],
+    [("linear", "free"), (LSTMComposition(code_dim=5), "encoder")],
+    ids=["linear", "lstm"],
 )
 def test_scale_of_the_table_does_not_matter(composition, logits):
     scales = 1.0, 2.0**-30, 2.0**30
@@ -404,55 +381,19 @@ def test_scale_of_the_table_does_not_matter(composition, logits):
     assert first.history["val_loss"][-1] < first.history["val_loss"][0]
 
 
-@pytest.mark.parametrize(
-    "composition", ["lstm", BoundedComposition()], ids=["lstm", "own"]
-)
-def test_scale_is_part_of_the_layer(composition, tmp_path):
-    table = 30 * TABLE
-    learner = small_learner(composition=composition, iterations=1)
-    layer = kc.CodeEmbedding.from_table(
-        table, 4, 6, composition=composition, learner=learner
-    )
-    decoded = learner.decode(learner.codes)
-    assert np.abs(decoded).max() > 30
-    np.testing.assert_allclose(layer.embeddings, decoded, rtol=1e-5, atol=1e-3)
-    model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.layers[0].embeddings, layer.embeddings)
-    if composition == "lstm":
-        path = tmp_path / "model.tflite"
-        assert kc.export_litert(model, path, verbose=0).max_error < 1e-3
-    # What a learner has made is learned anew, and put into no other.
-    other = small_learner(composition=learner.composition, iterations=1)
-    other.train(table)
-    assert len(other.get_weights()) == len(learner.get_weights())
-
-
 def test_free_logits():
-    seen = {}
-    learner = small_learner(
-        seeing(KDCodeLearner, seen),
-        eager=False,
-        logits="free",
-        iterations=2,
-        batch_size=8,
-    )
+    learner = small_learner(eager=False, logits="free", iterations=2)
     learner.build(TABLE.shape)
-    assert learner.kernel.shape == (300, 24)
 
     def changed(before):
         return np.flatnonzero((learner.kernel.numpy() != before).any(axis=1))
 
-    before = learner.kernel.numpy().copy()
     learner.train(TABLE)
     assert isinstance(learner.optimizer, kc.optimizers.SparseRowOptimizer)
-    drawn = [places for places, _ in seen["batches"].take(2)]
-    np.testing.assert_array_equal(changed(before), np.unique(drawn))
     before = learner.kernel.numpy().copy()
     learner.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
     places = np.array([7, 250, 7, 0])
-    super(type(learner), learner).fit(places, TABLE[places], verbose=0)
+    learner.fit(places, TABLE[places], verbose=0)
     np.testing.assert_array_equal(changed(before), [0, 7, 250])
     with pytest.raises(ValueError, match="logits='encoder'"):
         learner.encode(TABLE)
@@ -466,11 +407,10 @@ def test_free_logits():
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"composition": "linear", "refine": True},
         {"composition": "lstm"},
         {"cls": GumbelCodeLearner, "refine": True},
     ],
-    ids=["linear", "lstm", "gumbel"],
+    ids=["lstm", "gumbel"],
 )
 def test_seed_repeats_a_run(kwargs):
     one, two, other = (
@@ -492,18 +432,18 @@ def test_seed_repeats_a_run(kwargs):
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"composition": "linear", "refine": None},
         {
             "composition": LSTMComposition(code_dim=5, name="own"),
             "estimator": "soft",
             "temperature": (2.0, 0.1, 0.3),
         },
-        {"composition": MeanComposition(), "temperature": 0.5},
         {"composition": "concat", "logits": "free", "refine": None},
-        {"learning_rate": keras.optimizers.schedules.CosineDecay(0.1, 9)},
-        {"cls": GumbelCodeLearner, "composition": "concat", "refine": True},
+        {
+            "cls": GumbelCodeLearner,
+            "learning_rate": keras.optimizers.schedules.CosineDecay(0.1, 9),
+        },
     ],
-    ids=["linear", "lstm", "own", "free", "schedule", "gumbel"],
+    ids=["lstm", "free", "gumbel"],
 )
 def test_save_and_load(tmp_path, kwargs):
     learner = small_learner(iterations=1, **kwargs).train(TABLE)
@@ -524,12 +464,7 @@ def test_save_and_load(tmp_path, kwargs):
 
 
 @pytest.mark.parametrize(
-    "dtype, logits",
-    [
-        ("mixed_bfloat16", "encoder"),
-        ("mixed_float16", "free"),
-        ("float64", "encoder"),
-    ],
+    "dtype, logits", [("mixed_float16", "free"), ("float64", "encoder")]
 )
 def test_other_precisions(dtype, logits):
     learner = small_learner(dtype=dtype, logits=logits, refine=True)
@@ -539,20 +474,18 @@ def test_other_precisions(dtype, logits):
     assert learner.encode(TABLE).shape == learner.codes.shape
 
 
-@BOTH
-def test_sample_weight_counts(cls):
+def test_sample_weight_counts():
     table = np.repeat([[1.0], [-1.0], [5.0]], 20, axis=0)
     weight = np.repeat([1.0, 3.0, 0.0], 20)
-    seen, is_kd = {}, cls is KDCodeLearner
+    seen = {}
     learner = small_learner(
-        seeing(cls, seen),
-        eager=is_kd,
+        seeing(KDCodeLearner, seen),
         num_codebooks=1,
         codebook_size=2,
-        iterations=20 if is_kd else 300,
-        validation_interval=20 if is_kd else 50,
+        iterations=20,
+        validation_interval=20,
         validation_rows=4000,
-        refine=is_kd,
+        refine=True,
     )
     learner.train(table, sample_weight=weight)
     values, counts = np.unique(seen["validation"][1], return_counts=True)
@@ -560,11 +493,8 @@ def test_sample_weight_counts(cls):
     # Binomial(4000, 3/4): standard deviation 27.
     assert abs(counts[0] - 3000) < 140
     # With one bit for three rows, the row without weight is left alone.
-    np.testing.assert_allclose(
-        learner.decode(learner.encode(table[[0, 20]])),
-        [[1], [-1]],
-        atol=0.01 if is_kd else 0.3,
-    )
+    decoded = learner.decode(learner.encode(table[[0, 20]]))
+    np.testing.assert_allclose(decoded, [[1], [-1]], atol=0.01)
 
 
 def test_codes_above_256_are_found_in_parts():
@@ -592,15 +522,14 @@ class Spoil(keras.callbacks.Callback):
             self.codebooks = self.model.codebooks
 
 
-@BOTH
-def test_best_weights_are_kept(cls, tmp_path):
+def test_best_weights_are_kept(tmp_path):
     # Steps are rounded up to whole epochs.
     spoil, logged = Spoil(), []
     log = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: logged.append(logs)
     )
     learner = small_learner(
-        cls, iterations=7, validation_interval=2, validation_rows=100
+        iterations=7, validation_interval=2, validation_rows=100
     )
     csv = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     learner.train(TABLE, callbacks=[spoil, log, csv])
@@ -611,7 +540,7 @@ def test_best_weights_are_kept(cls, tmp_path):
     np.testing.assert_array_equal(learner.codes, learner.encode(TABLE))
     assert [logs["val_loss"] for logs in logged] == losses
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 5
-    few = small_learner(cls, iterations=1, validation_interval=2)
+    few = small_learner(iterations=1, validation_interval=2)
     assert few.train(TABLE).optimizer.iterations == 1
 
 

@@ -9,7 +9,6 @@ import threadpoolctl
 from small_learners import interrupted
 from small_learners import make_learner
 
-from benchmarks.baselines import RandomCodeLearner
 from keras_compembed import learners
 from keras_compembed.learners.additive_quantizer import FactorQuantizer
 
@@ -48,8 +47,6 @@ def quantizer(cls, **kwargs):
 
 ADDITIVE = functools.partial(quantizer, learners.AdditiveQuantizer)
 FACTORS = functools.partial(quantizer, FactorQuantizer, rank=3)
-RANDOM = functools.partial(RandomCodeLearner, 4, 6, seed=0)
-LSTM = ("lstm", 3)
 KD = functools.partial(gradient_learner, learners.KDCodeLearner)
 GUMBEL = functools.partial(gradient_learner, learners.GumbelCodeLearner)
 # Each with its table, and how many calls there are to one that is interrupted.
@@ -57,10 +54,8 @@ LEARNERS = {
     "additive": (ADDITIVE, TABLE, 4),
     "warm": (ADDITIVE, LONG, 150),
     "factors": (FACTORS, TABLE, 9),
-    "random": (RANDOM, TABLE, 1),
     "linear": (functools.partial(KD, "linear"), TABLE, 14),
-    "concat": (functools.partial(KD, "concat"), TABLE, 43),
-    "lstm": (functools.partial(KD, LSTM), TABLE, 21),
+    "lstm": (functools.partial(KD, ("lstm", 3)), TABLE, 21),
     "gumbel": (functools.partial(GUMBEL, "sum", refine=True), TABLE, 13),
 }
 
@@ -82,7 +77,7 @@ def check_kept(learner, table):
     rows = learner.decode(learner.codes)
     loss = np.square(rows - table).sum(axis=1).mean(dtype="float64")
     refined = learner.history.get("refined_loss", [])
-    if isinstance(learner, learners.AdditiveQuantizer | RandomCodeLearner):
+    if isinstance(learner, learners.AdditiveQuantizer):
         losses = learner.history["loss"]
         assert losses[-1] == pytest.approx(loss, rel=1e-4)
         assert losses[-1] <= min(losses) * (1 + 1e-5)
@@ -99,7 +94,7 @@ def check_kept(learner, table):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_ctrl_c_anywhere(name):
     make, table, every = LEARNERS[name]
-    place, came_through, kept = 1, 0, 0
+    place, came_through, kept = 1, False, False
     while True:
         learner = make()
         before = learner.codes
@@ -111,10 +106,10 @@ def test_ctrl_c_anywhere(name):
             break
         place += every
         if result is not None:
-            kept += 1
+            kept = True
             check_kept(learner, table)
             continue
-        came_through += 1
+        came_through = True
         if learner.codes is not before:
             # All had been kept by then.
             check_kept(learner, table)
@@ -123,15 +118,11 @@ def test_ctrl_c_anywhere(name):
             check_kept(learner.train(table), table)
         except ValueError as error:
             assert "make a new one" in str(error)
-    assert came_through
-    # The baseline keeps what it had.
-    assert kept or name == "random"
+    assert came_through and kept
 
 
-@pytest.mark.parametrize("name", ["additive", "factors", "random"])
-def test_what_was_learned_before_is_kept(name):
-    make, _, _ = LEARNERS[name]
-    learner = make().train(TABLE)
+def test_what_was_learned_before_is_kept():
+    learner = ADDITIVE().train(TABLE)
     codes, codebooks = learner.codes, learner.codebooks
     result, _ = interrupted(lambda: learner.train(-3 * TABLE), 5)
     assert result is None
@@ -139,7 +130,7 @@ def test_what_was_learned_before_is_kept(name):
     check_kept(learner, TABLE)
 
 
-@pytest.mark.parametrize("name", ["additive", "warm", "linear", "gumbel"])
+@pytest.mark.parametrize("name", ["additive", "linear"])
 def test_ctrl_c_twice(name, capsys):
     """What is under way is given up; nothing is left half done."""
     make, table, every = LEARNERS[name]
@@ -170,8 +161,7 @@ def test_ctrl_c_twice(name, capsys):
     check_kept(make().train(table.view(Reads)), table)
 
 
-@pytest.mark.parametrize("name", ["additive", "factors", "linear"])
-def test_searches_keep_to_one_thread(name):
+def test_searches_keep_to_one_thread():
     threads = []
 
     def event():
@@ -180,7 +170,7 @@ def test_searches_keep_to_one_thread(name):
 
     Reads.event = staticmethod(event)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        learner = LEARNERS[name][0]().train(TABLE.view(Reads))
+        learner = ADDITIVE().train(TABLE.view(Reads))
         # Before the search, and in it.
         assert threads[0] == {2} and threads[-1] == {1}
         event()

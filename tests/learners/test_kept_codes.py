@@ -25,14 +25,12 @@ def check_equal(found, expected):
 
 def test_same_work_is_done_once(tmp_path, monkeypatch):
     folder = tmp_path / "codes"
-    half = TABLE.astype("float16")
     shards = [TABLE[:100], TABLE[100:] + 1]
     calls = (
         {},
         {"effort": 0.1},
         {"seed": 1},
-        {"table": TABLE + 1},
-        {"table": half},
+        {"table": TABLE.astype("float16")},
         {"table": shards},
         {"weight": None},
     )
@@ -53,12 +51,11 @@ def test_what_differs_from_run_to_run_is_not_kept(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+@pytest.mark.parametrize("damage", ["cut", "other"])
 def test_damaged_files_are_made_again(damage, tmp_path):
     expected = train(tmp_path)
     (path,) = tmp_path.iterdir()
-    content = path.read_bytes()[:300]
-    path.write_bytes(content if damage == "cut" else b"")
+    path.write_bytes(path.read_bytes()[:300])
     if damage == "other":
         np.savez(path, codes=np.zeros(3))
     with pytest.warns(UserWarning, match="cannot be read"):

@@ -7,15 +7,12 @@ from errors import refused
 import keras_compembed as kc
 
 OPTIMIZERS = {
-    "sgd": ("SGD", {}),
     "momentum": ("SGD", {"momentum": 0.9}),
     "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
-    "adam": ("Adam", {}),
     "amsgrad": ("Adam", {"amsgrad": True}),
     "adamw": ("AdamW", {"weight_decay": 0.1}),
     "adagrad": ("Adagrad", {}),
     "adadelta": ("Adadelta", {}),
-    "rmsprop": ("RMSprop", {}),
     "centered": ("RMSprop", {"centered": True, "momentum": 0.5}),
     "lion": ("Lion", {}),
     "nadam": ("Nadam", {}),
@@ -124,9 +121,9 @@ def test_rows_that_are_seen(name):
 
 def test_schedule_of_the_inner_one():
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-    expected = make("adam", learning_rate=rate, clipnorm=1.0)
+    expected = make("adamw", learning_rate=rate, clipnorm=1.0)
     optimizer = kc.optimizers.SparseRowOptimizer(
-        make("adam", learning_rate=rate, clipnorm=1.0)
+        make("adamw", learning_rate=rate, clipnorm=1.0)
     )
     assert_same(steps_on_all_rows(optimizer), steps_on_all_rows(expected))
     np.testing.assert_allclose(
@@ -142,19 +139,16 @@ def test_schedule_of_the_inner_one():
     [
         ("learning_rate", 0.01),
         ("weight_decay", 0.1),
-        ("clipnorm", 1.0),
-        ("clipvalue", 0.5),
         ("global_clipnorm", 1.0),
     ],
 )
-@pytest.mark.parametrize("outside", [True, False])
-def test_settings_that_change_later(setting, value, outside):
-    """Of the optimizer that a model has, or of the one within."""
+def test_settings_that_change_later(setting, value):
+    """Of the optimizer that a model has, and so of the one within."""
     expected = make("momentum")
     optimizer = kc.optimizers.SparseRowOptimizer(make("momentum"))
-    for each in (expected, optimizer if outside else optimizer.inner):
+    for each in (expected, optimizer):
         setattr(each, setting, value)
-    np.testing.assert_allclose(getattr(optimizer, setting), value)
+    np.testing.assert_allclose(getattr(optimizer.inner, setting), value)
     assert_same(steps_on_all_rows(optimizer), steps_on_all_rows(expected))
     again = type(optimizer).from_config(optimizer.get_config())
     np.testing.assert_allclose(getattr(again, setting), value)
@@ -171,18 +165,6 @@ def test_excluded_from_weight_decay():
     assert_same(steps_on_all_rows(rows), expected)
 
 
-def test_set_weights():
-    optimizer = kc.optimizers.SparseRowOptimizer("adam", name="rows")
-    expected = steps_on_all_rows(optimizer)[3:]
-    again = kc.optimizers.SparseRowOptimizer.from_config(optimizer.get_config())
-    again.build(make_variables())
-    again.set_weights(expected)
-    assert_same([v.numpy() for v in again.variables], expected)
-    assert again.iterations == 4 and again.name == "rows"
-    lion = {"class_name": "Lion", "config": {"learning_rate": 0.5}}
-    assert kc.optimizers.SparseRowOptimizer(lion).learning_rate == 0.5
-
-
 def sizes_of_tensors(function):
     return {
         tensor.shape.num_elements() or 0
@@ -193,10 +175,7 @@ def sizes_of_tensors(function):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 2])
-def test_memory_follows_the_rows(devices, strategy):
-    if devices == 1:
-        strategy = tf.distribute.get_strategy()
+def test_memory_follows_the_rows(strategy):
     with strategy.scope():
         table = keras.Variable(tf.zeros((1_000_000, 4)))
         optimizer = kc.optimizers.SparseRowOptimizer(
@@ -215,7 +194,7 @@ def test_memory_follows_the_rows(devices, strategy):
     function = take_step.get_concrete_function(
         tf.TensorSpec((3, 4)), tf.TensorSpec((3,), "int32")
     )
-    assert max(sizes_of_tensors(function)) <= devices * 12
+    assert max(sizes_of_tensors(function)) <= 2 * 12
     take_step(tf.ones((3, 4)), tf.constant([7, 5, 7]))
     # Adam's first step, of a row that comes often as of any other.
     np.testing.assert_allclose(tf.gather(table, [5, 7]), -0.1, rtol=1e-4)
@@ -258,41 +237,17 @@ def test_from_a_trained_optimizer():
 
 
 @pytest.mark.parametrize(
-    ("make_inner", "received"),
+    ("inner", "received"),
     [
-        (lambda: None, "inner='NoneType'"),
-        (lambda: "adafactor", "inner='Adafactor'"),
+        (None, "inner='NoneType'"),
+        ("adafactor", "inner='Adafactor'"),
         (
-            lambda: kc.optimizers.SparseRowOptimizer("adam"),
-            "inner='SparseRowOptimizer'",
-        ),
-        (
-            lambda: keras.optimizers.Adam(gradient_accumulation_steps=4),
+            keras.optimizers.Adam(gradient_accumulation_steps=4),
             "gradient_accumulation_steps=4",
         ),
-        (lambda: keras.optimizers.Adam(use_ema=True), "use_ema=True"),
+        (keras.optimizers.Adam(use_ema=True), "use_ema=True"),
     ],
 )
-def test_refused(make_inner, received):
-    inner = make_inner()
+def test_refused(inner, received):
     with refused("inner", received):
         kc.optimizers.SparseRowOptimizer(inner)
-
-
-class ScaleOfColumns(keras.optimizers.Optimizer):
-    def build(self, variables):
-        super().build(variables)
-        self.scales = [
-            self.add_variable(variable.shape[1:]) for variable in variables
-        ]
-
-    def update_step(self, gradient, variable, learning_rate):
-        raise NotImplementedError
-
-
-def test_slots_of_another_shape():
-    variables = make_variables()[:1]
-    optimizer = kc.optimizers.SparseRowOptimizer(ScaleOfColumns(0.1))
-    optimizer.build(variables)
-    with refused("inner", "shape=(3,)"):
-        optimizer.apply([sparse(tf.ones(SHAPE), [1])], variables)

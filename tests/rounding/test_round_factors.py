@@ -25,8 +25,7 @@ def weighted_error(factors, weight=WEIGHT):
     return np.sum(weight[:, None] * (TABLE - decode(factors)) ** 2)
 
 
-@pytest.mark.parametrize("bits", [4, 2])
-@pytest.mark.parametrize("block_size", [None, 3])
+@pytest.mark.parametrize("bits, block_size", [(4, None), (2, 3)])
 def test_sweeps_lower_the_error(bits, block_size, monkeypatch):
     errors = []
     for sweeps in range(4):

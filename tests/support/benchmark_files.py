@@ -17,10 +17,6 @@ def load(name):
         return importlib.import_module(f"benchmarks.{name}")
 
 
-# What benchmarks need, by their names or those of folders.
-LIBRARIES = {
-    "litert": ["ai_edge_litert", "matplotlib"],
-}
 # Names of figures that are above 0, by their ends.
 POSITIVE = ("milliseconds", "_ms", "ratio", "second", "file_bytes", "fastest")
 
@@ -31,8 +27,9 @@ def quick(name, *, by=None, **flags):
     Returns a dict from names of rows, or, where rows of one name differ in
     `by`, from pairs of that and names, to figures.
     """
-    for library in LIBRARIES.get(name, LIBRARIES.get(name.split(".")[0], ())):
-        pytest.importorskip(library)
+    if name.startswith("litert."):
+        pytest.importorskip("ai_edge_litert")
+        pytest.importorskip("matplotlib")
     arguments = [
         f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()
     ]

@@ -23,10 +23,8 @@ SHARDS = TableShards([ARRAY[:3], ARRAY[3:3], ARRAY[3:4], ARRAY[4:]])
 @pytest.mark.parametrize(
     "rows",
     [
-        slice(None),
         slice(0, 3),
         slice(2, 5),
-        slice(3, 4),
         slice(5, 99),
         np.array([0, 9, 3, 3]),
     ],
@@ -39,29 +37,20 @@ def test_rows_of_shards_are_those_of_the_array(rows):
 
 
 def test_shards_are_read_like_an_array():
-    assert len(SHARDS) == 10 and SHARDS.shape == (10, 4) and SHARDS.ndim == 2
-    assert SHARDS.dtype == "float32"
+    assert len(SHARDS) == 10 and SHARDS.shape == (10, 4)
     np.testing.assert_array_equal(SHARDS, ARRAY)
-    assert np.asarray(SHARDS, "float64").dtype == "float64"
     # Rows of one shard are not copied.
     assert np.shares_memory(SHARDS[4:8], ARRAY)
     assert check_table(SHARDS, shards=True) is SHARDS
     tables = [ARRAY[:3], ARRAY[3:]]
     np.testing.assert_array_equal(check_table(tables, shards=True), ARRAY)
-    assert check_table(ARRAY.tolist(), shards=True).shape == (10, 4)
-    assert isinstance(check_table(SHARDS), np.ndarray)
-
-
-def test_shards_refuse_other_tables():
-    for other in (ARRAY[:, :2], ARRAY.astype("float16")):
-        with pytest.raises(ValueError, match="as many columns"):
-            check_table([ARRAY, other], shards=True)
+    with pytest.raises(ValueError, match="as many columns"):
+        check_table([ARRAY, ARRAY[:, :2]], shards=True)
 
 
 @pytest.mark.parametrize(
     "array",
     [
-        np.arange(-3, 9, dtype="int32").reshape(3, 4),
         np.arange(6, dtype=">i4"),
         np.array([0.5, np.inf, -1e300]),
         np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3)),
@@ -84,22 +73,14 @@ def test_packed_arrays_are_small():
 
 @pytest.mark.parametrize(
     "value, wanted",
-    [
-        (np.int64(7), 7),
-        ("500k", 500_000),
-        ("500 kB", 500_000),
-        ("2MB", 2_000_000),
-        ("1.1M", 1_100_000),
-        (".5g", 500_000_000),
-    ],
+    [(np.int64(7), 7), ("500 kB", 500_000), (".5g", 500_000_000)],
 )
 def test_numbers_of_bytes(value, wanted):
     assert number_of_bytes("max_bytes", value) == wanted
 
 
 @pytest.mark.parametrize(
-    "value",
-    [0, -5, True, 2.5, None, "", "0k", "k", "1.5", "2 T", "-2k", "1e6", "٣k"],
+    "value", [0, True, 2.5, "", "0k", "1.5", "2 T", "-2k", "1e6", "٣k"]
 )
 def test_no_numbers_of_bytes(value):
     with refused("max_bytes", repr(value)):
@@ -108,14 +89,7 @@ def test_no_numbers_of_bytes(value):
 
 @pytest.mark.parametrize(
     "count, expected",
-    [
-        (0, "0 B"),
-        (1024, "1.00 KB"),
-        (10 * 1024 - 1, "10.0 KB"),
-        (1_816_032, "1.73 MB"),
-        (2**20 - 1, "1.00 MB"),
-        (2**50, "1048576 GB"),
-    ],
+    [(0, "0 B"), (10 * 1024 - 1, "10.0 KB"), (2**20 - 1, "1.00 MB")],
 )
 def test_format_bytes(count, expected):
     assert format_bytes(count) == expected

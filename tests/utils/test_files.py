@@ -17,12 +17,19 @@ def test_writes_and_replaces(tmp_path):
     with replacing(path) as temporary:
         assert os.path.splitext(temporary)[1] == ".txt"
         with open(temporary, "w") as file:
-            file.write("new")
+            file.write("old")
         assert not path.exists()
-    assert path.read_text() == "new"
+    assert path.read_text() == "old"
     with pytest.raises(FileExistsError, match="overwrite"):
         with replacing(path):
             raise AssertionError("not reached")
+    # A failure leaves the old file.
+    with pytest.raises(OSError, match="No space"):
+        with replacing(path, overwrite=True) as temporary:
+            with open(temporary, "w") as file:
+                file.write("half")
+            raise OSError("No space left on device")
+    assert path.read_text() == "old"
     with replacing(path, overwrite=True) as temporary:
         with open(temporary, "w") as file:
             file.write("newer")
@@ -30,29 +37,14 @@ def test_writes_and_replaces(tmp_path):
     assert os.listdir(tmp_path) == ["out.txt"]
 
 
-def test_failure_leaves_the_old_file(tmp_path):
-    path = tmp_path / "out.txt"
-    path.write_text("old")
-    with pytest.raises(OSError, match="No space"):
-        with replacing(path, overwrite=True) as temporary:
-            with open(temporary, "w") as file:
-                file.write("half")
-            raise OSError("No space left on device")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["out.txt"]
-
-
 def test_bad_outputs(tmp_path):
+    path = tmp_path / "out.txt"
     with pytest.raises(FileNotFoundError, match="folder"):
         with replacing(tmp_path / "none" / "out.txt"):
             pass
     with pytest.raises(IsADirectoryError, match="file"):
         with replacing(tmp_path, overwrite=True):
             pass
-
-
-def test_full_disk_is_named(tmp_path):
-    path = tmp_path / "out.txt"
     with pytest.raises(OSError, match="Cannot write '.*out.txt': No space"):
         with replacing(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
