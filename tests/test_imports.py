@@ -19,7 +19,7 @@ PARTS = {
     "exchange": "model_copy",
     "layers": "lookup_layer top_classes",
     "litert": "compressed_rows flatbuffer",
-    "methods": "method settings",
+    "methods": "method",
     "learners": "additive_quantizer code_learner coordinate_search "
     "refinement task_codes training",
     "optimizers": "device_rows",
