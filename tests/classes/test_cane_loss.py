@@ -9,7 +9,6 @@ from errors import refused
 
 from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
-from keras_compembed import ClassAccuracy
 from keras_compembed.classes import FrequentClasses
 from keras_compembed.optimizers import SparseRowOptimizer
 
@@ -37,18 +36,6 @@ def data(rows=24):
 
 def exact_losses(model, x, y):
     return model.layers[-1].exact(tf.constant(x), tf.constant(y))[0].numpy()
-
-
-@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", None])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_reductions(reduction, weighted):
-    head, (x, y) = make_head(), data()
-    weight = np.linspace(0, 2, len(y)) if weighted else None
-    loss = CANELoss(reduction=reduction)(y, head(x), sample_weight=weight)
-    losses = head.exact(tf.constant(x), tf.constant(y))[0].numpy()
-    losses = losses * (1 if weight is None else weight)
-    reduce = {None: lambda a: a, "sum": np.sum}.get(reduction, np.mean)
-    np.testing.assert_allclose(loss, reduce(losses), rtol=1e-5)
 
 
 def test_evaluation_sampled_is_what_training_reports():
@@ -88,7 +75,7 @@ FIRST = 1.0 * (np.arange(24) < 12)
 
 @pytest.mark.parametrize(
     "weight, sequences",
-    [(FIRST, False), (FIRST[:, None], False), (FIRST.reshape(8, 3), True)],
+    [(FIRST[:, None], False), (FIRST.reshape(8, 3), True)],
 )
 def test_examples_without_weight_are_no_noises(weight, sequences):
     _, y = data()
@@ -99,20 +86,6 @@ def test_examples_without_weight_are_no_noises(weight, sequences):
     some = 1e-3 + weight
     zero, one = (losses_of_twelve(x, some, sequences) for x in padded)
     assert (np.abs(zero - one) > 1e-2).any()
-
-
-def test_ignored_labels_and_lists_are_no_noises():
-    _, y = data()
-    of_lists = []
-    for label in (0, 1):
-        y = np.where(FIRST, np.maximum(y, 2), label)
-        ignored = losses_of_twelve(y, ignore_class=label)
-        weighted = losses_of_twelve(y, FIRST)
-        np.testing.assert_array_equal(ignored, weighted)
-        # Lists come in other shares than labels are counted in.
-        lists = np.stack([y, np.full(24, -1)], axis=1)
-        of_lists.append(losses_of_twelve(lists))
-    np.testing.assert_array_equal(*of_lists)
 
 
 def test_masked_labels_move_no_rows():
@@ -154,79 +127,34 @@ def test_ignored_labels():
     np.testing.assert_array_equal(model.layers[-1].kernel.numpy(), before)
 
 
-OUT_OF_RANGE = [-1, CLASSES, 2**32 + 3]
-
-
-@pytest.fixture(scope="module")
-def model():
-    """Errors leave it as it was."""
-    return make_model()
-
-
-@pytest.mark.parametrize("wrong", OUT_OF_RANGE)
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
-def test_labels_out_of_range(model, wrong, method):
-    x, y = data()
-    y[7] = wrong
-    with pytest.raises(INVALID, match=f"from 0 to {CLASSES - 1}"):
-        getattr(model, method)(x, y, verbose=0)
-
-
-@pytest.mark.apart
-def test_labels_out_of_range_under_xla():
-    """Which leaves checks out."""
-    model, (x, y) = make_model(jit_compile=True), data()
-    start = model.get_weights()
-    for wrong in OUT_OF_RANGE:
+def test_labels_out_of_range(method):
+    model, (x, y) = make_model(), data()
+    for wrong in (-1, CLASSES, 2**32 + 3):
         y[7] = wrong
-        assert np.isnan(model.evaluate(x, y, verbose=0))
-        assert np.isnan(model.fit(x, y, verbose=0).history["loss"][0])
-        model.set_weights(start)
-    y[7] = 0
-    assert np.isfinite(model.evaluate(x, y, verbose=0))
+        with pytest.raises(INVALID, match=f"from 0 to {CLASSES - 1}"):
+            getattr(model, method)(x, y, verbose=0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
-def test_labels_that_are_whole_numbers(dtype):
-    head, (x, y) = make_head(), data()
-    outputs = head(x)
-    for measure in (CANELoss(), ClassAccuracy()):
-        value = measure(y.astype(dtype), outputs)
-        if isinstance(measure, ClassAccuracy):
-            measure.reset_state()
-        assert value == measure(y, outputs)
-
-
-@pytest.fixture(
-    scope="module", params=[False, pytest.param(True, marks=pytest.mark.apart)]
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
-def training_loss(request):
-    """From features and labels to a loss, and whether XLA compiles it."""
-    head = make_head()
+def test_labels_that_are_no_classes(jit_compile):
+    head, (x, y) = make_head(), data()
     head.build((None, WIDTH))
 
-    @tf.function(jit_compile=request.param)
+    @tf.function(jit_compile=jit_compile)
     def loss(x, y):
         return CANELoss()(y, head(x, training=True))
 
-    return loss, request.param
-
-
-@pytest.mark.parametrize("wrong", [0.5, -0.25, np.nan, np.inf, 1e30])
-def test_labels_that_are_no_whole_numbers(training_loss, wrong):
-    loss, jit_compile = training_loss
-    x, y = data()
-    y = y.astype("float32")
-    y[7] = wrong
-    if jit_compile:
-        # XLA leaves checks out.
-        assert np.isnan(loss(tf.constant(x), tf.constant(y)))
-        return
-    with pytest.raises(INVALID, match="whole numbers"):
-        loss(tf.constant(x), tf.constant(y))
-    # Where it is left out, anything will do.
-    y[7] = 3
-    assert np.isfinite(CANELoss(ignore_class=3)(y, make_head()(x)))
+    for wrong in (0.5, np.nan, 1e30, CLASSES):
+        labels = tf.constant(np.where(np.arange(24) == 7, wrong, y), "float32")
+        if jit_compile:
+            # XLA leaves checks out.
+            assert np.isnan(loss(tf.constant(x), labels))
+            continue
+        with pytest.raises(INVALID, match="whole numbers|from 0 to"):
+            loss(tf.constant(x), labels)
 
 
 def zeros(*shape):
@@ -237,13 +165,10 @@ def zeros(*shape):
     ("labels", "features", "received"),
     [
         (zeros(4, CLASSES), (4, WIDTH), (4, CLASSES)),
-        (zeros(4), (4, 3, WIDTH), (4,)),
         (zeros(), (4, WIDTH), ()),
         # Each of these would be that of all examples.
         (zeros(1), (4, WIDTH), (1,)),
-        (zeros(1, 2), (4, WIDTH), (1, 2)),
         (zeros(4, 1), (4, 3, WIDTH), (4, 1)),
-        (zeros(4, 5), (4, 3, WIDTH), (4, 5)),
         (tf.ragged.constant([[1, 2], [3]]), (2, WIDTH), None),
         (np.array(["1", "2"]), (2, WIDTH), "string"),
     ],
@@ -268,12 +193,6 @@ def test_labels_of_half_precision():
 def test_outputs_without_a_mark():
     with refused("CANELoss"):
         CANELoss()(np.zeros(3, "int32"), tf.zeros((3, WIDTH)))
-    model = keras.Sequential(
-        [keras.Input((WIDTH,)), make_head(), keras.layers.Dense(3)]
-    )
-    model.compile("sgd", CANELoss())
-    with pytest.raises(ValueError, match="last layer"):
-        model.fit(*data(), verbose=0)
 
 
 def test_own_training_step_in_a_graph(caplog):
@@ -297,8 +216,6 @@ def test_config():
     assert CANELoss().name.startswith("cane_loss")
     with refused("evaluation", "quick"):
         CANELoss(evaluation="quick")
-    for make in (CANELoss, ClassAccuracy):
-        assert make(ignore_class=np.int64(-1)).ignore_class == -1
-        for label in ("a", 1.5, True):
-            with refused("ignore_class", label):
-                make(ignore_class=label)
+    assert CANELoss(ignore_class=np.int64(-1)).ignore_class == -1
+    with refused("ignore_class", 1.5):
+        CANELoss(ignore_class=1.5)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from class_models import cane
 
 import keras_compembed as kc
-from keras_compembed.classes import ApproximateNearest
 from keras_compembed.classes import BeamTree
 from keras_compembed.classes import ClassTree
 from keras_compembed.classes import FrequencySubsets
@@ -49,11 +48,8 @@ def refreshed():
 HEADS = {
     "default": head(),
     "refreshed tree": head(refreshed),
-    "flat tree": head(lambda: BeamTree(ClassTree.random(CLASSES, 60))),
     "beam tree": head(beam, class_counts=COUNTS),
-    "approximate nearest": head(ApproximateNearest),
     "subsets": head(lambda: FrequencySubsets(COUNTS, 4, seed=5)),
-    "class counts": head(class_counts=COUNTS),
     "learned": head(None, lambda: LearnedNoise(refresh_every=2, counts=COUNTS)),
 }
 

@@ -1,9 +1,9 @@
 """What a step draws and its losses, against the paper in NumPy."""
 
-import json
 import warnings
 
 import cane_reference as reference
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,11 +12,12 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.classes import AllClasses
+from keras_compembed.classes import BeamTree
+from keras_compembed.classes import ClassTree
 from keras_compembed.classes import FrequentClasses
 from keras_compembed.classes import LearnedNoise
 from keras_compembed.classes import Selector
 from keras_compembed.classes import UnigramNoise
-from keras_compembed.classes.noise import UniformNoise
 from keras_compembed.classes.sampling import MOST_SCORED
 from keras_compembed.classes.sampling import SCORED
 from keras_compembed.classes.sampling import enough_scored
@@ -41,6 +42,10 @@ class Given(Selector):
         self.learned = labels, hit
 
 
+class GivenInATree(Given, BeamTree):
+    """Vectors of classes are sums over paths."""
+
+
 class Seen(UnigramNoise):
     """Keeps the ids whose probabilities a step asks for."""
 
@@ -49,9 +54,14 @@ class Seen(UnigramNoise):
         return super().log_prob(ids, excluded)
 
 
-def make_head(table, noise=None, **kwargs):
+def make_head(table, noise=None, vectors=None, **kwargs):
     """A built layer, with weights of size 1."""
     selector = Given()
+    if vectors == "tree":
+        tree = ClassTree.random(MANY, branching=4, seed=0)
+        selector = GivenInATree(tree)
+    if vectors == "embedding":
+        kwargs["class_embedding"] = keras.layers.Embedding(MANY, WIDTH)
     selector.table = table
     noise = noise or Seen(COUNTS, power=1)
     noise.asked = []
@@ -73,7 +83,7 @@ def losses_of(head, x, y, **kwargs):
 
 
 def take_step(head, x, y, weight=None, jit_compile=False):
-    """Losses, gradients of their mean and metrics; and the noises drawn."""
+    """Losses and gradients of their mean, and the noises drawn."""
 
     def step(x):
         with tf.GradientTape() as tape:
@@ -81,14 +91,13 @@ def take_step(head, x, y, weight=None, jit_compile=False):
             outputs = head(x, training=True)
             losses = kc.CANELoss(reduction=None)(y, outputs, weight)
             loss = tf.reduce_mean(losses)
-        sources = [x, head.kernel.value, head.bias.value]
+        rows = head.kernel
+        if rows is None:
+            rows = head.class_embedding.embeddings
+        sources = [x, rows.value, head.bias.value]
         gradients = map(tf.convert_to_tensor, tape.gradient(loss, sources))
         names = "features", "kernel", "bias"
         found = dict(zip(names, gradients, strict=True))
-        if not jit_compile:
-            for metric in (kc.Coverage(), kc.ClassAccuracy()):
-                metric.update_state(y, outputs)
-                found[metric.name] = metric.result()
         number = head.sampling.num_noises
         noises = [ids for ids in head.noise.asked if ids.shape[-1] == number]
         return {"losses": losses, **found}, noises[0]
@@ -100,7 +109,8 @@ def take_step(head, x, y, weight=None, jit_compile=False):
 
 
 def by_paper(head, x, y, *args, **kwargs):
-    weights = head.kernel.numpy(), head.bias.numpy()
+    ids = tf.range(MANY)
+    weights = head.scores.class_vectors(ids), head.scores.class_biases(ids)
     return reference.head(x.numpy(), *weights, y.numpy(), *args, **kwargs)
 
 
@@ -127,27 +137,31 @@ def table_of(kind, rows, size=None):
 
 
 @pytest.mark.parametrize(
-    ("estimate", "shared", "groups", "kind", "rows", "jit_compile"),
+    ("estimate", "kind", "vectors", "shared", "groups", "jit_compile"),
     [
         *[
-            (estimate, *share, kind, 30, False)
-            for estimate in ("joint", "separate")
+            (*each, *share, False)
+            for each in (
+                ("joint", "own", None),
+                ("separate", "shared", None),
+                ("joint", "shared", "tree"),
+                ("separate", "own", "embedding"),
+            )
             for share in ((False, 1), (True, 1), (True, 4), ("neighbors", 4))
-            for kind in ("own", "shared")
         ],
-        ("joint", True, 1, "own", 3, False),
         # Groups of neighbors have a form of their own.
         pytest.param(
-            *("joint", "neighbors", 4, "own", 30, True), marks=pytest.mark.apart
+            *("joint", "own", None, "neighbors", 4, True),
+            marks=pytest.mark.apart,
         ),
     ],
 )
-def test_algorithm_1(estimate, shared, groups, kind, rows, jit_compile):
+def test_algorithm_1(estimate, kind, vectors, shared, groups, jit_compile):
     """Noises that are candidates of a row count as 0 in it."""
+    rows = 30
     table, of_rows, common = table_of(kind, rows)
-    head = make_head(
-        table, num_noises=3, shared=shared, groups=groups, estimate=estimate
-    )
+    kwargs = {"shared": shared, "groups": groups, "estimate": estimate}
+    head = make_head(table, vectors=vectors, num_noises=3, **kwargs)
     x, y = batch(rows)
     found, drawn = take_step(head, x, y, jit_compile=jit_compile)
     if shared == "neighbors":
@@ -162,20 +176,9 @@ def test_algorithm_1(estimate, shared, groups, kind, rows, jit_compile):
     if not shared:
         q = np.array([reference.outside(Q, row) for row in of_rows])
     check(found, by_paper(head, x, y, of_rows, drawn, q, form=estimate))
-    if jit_compile:
-        return
-    hits = (of_rows == y.numpy()[:, None]).any(axis=1)
-    assert found["coverage"] == np.float32(np.mean(hits))
-    every = x.numpy() @ head.kernel.numpy().T + head.bias.numpy()
-    highest = [
-        max(row[own[own >= 0]]) <= row[label] + 1e-6
-        for row, label, own in zip(every, y.numpy(), of_rows, strict=True)
-    ]
-    best = np.mean(np.logical_and(hits, highest))
-    assert found["accuracy"] == np.float32(best)
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 80.0, 1e4, 1e30])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e30])
 @pytest.mark.parametrize("estimate", ["joint", "separate"])
 def test_extreme_scores_and_nothing_drawn(estimate, size):
     """What is far above all others is all there is, and nothing is NaN."""
@@ -213,7 +216,6 @@ def test_extreme_scores_and_nothing_drawn(estimate, size):
     [
         # More labels than noises, as many, and fewer.
         ("shared", 30, 12, 1, False),
-        ("shared", 12, 13, 1, False),
         ("own", 30, 31, 1, False),
         ("shared", 30, 5, 3, False),
         ("shared", 2, 4, 3, False),
@@ -303,11 +305,6 @@ def test_a_step_of_training_teaches_the_selector_and_the_noise(learn):
     if learn:
         hits = head.selector.learned[1]
         np.testing.assert_array_equal(hits, np.arange(8) < 4)
-        # The only candidate is the label itself.
-        assert kc.ClassAccuracy()(y, outputs) == 0.5
-
-
-LIKE_LABELS = UnigramNoise(COUNTS, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -315,128 +312,54 @@ LIKE_LABELS = UnigramNoise(COUNTS, 1.0)
     [
         ("selector", "beam", {"selector": "beam"}),
         ("num_candidates", 0, {"num_candidates": 0}),
-        ("num_noises", True, {"num_noises": True}),
-        *[("shared", v, {"shared": v}) for v in (0, 2.5, "label")],
-        ("groups", 0, {"groups": 0}),
+        ("class_counts", None, {"noise": None, "shared": "labels"}),
+        ("shared", "label", {"shared": "label"}),
         ("groups", 2, {"groups": 2}),
         ("groups", None, {"shared": "neighbors"}),
         ("estimate", "both", {"estimate": "both"}),
-        *[("noise", v, {"noise": v}) for v in ("unigram", 3, {})],
+        ("noise", "unigram", {"noise": "unigram"}),
         ("noise", 0.75, {"shared": "labels"}),
-        (
-            *("noise", "UniformNoise"),
-            {"shared": "labels", "noise": UniformNoise()},
-        ),
         ("num_noises", 1, {"shared": "labels", "num_noises": 1}),
-        (
-            *("estimate", "separate"),
-            {"shared": "labels", "noise": LIKE_LABELS, "estimate": "separate"},
-        ),
     ],
 )
 def test_wrong_arguments(argument, received, kwargs):
     kwargs = {"noise": UnigramNoise(COUNTS), "selector": Given(), **kwargs}
     with refused(argument, received):
         kc.CANESoftmax(MANY, sampling=kc.Sampling(**kwargs))
-
-
-def test_labels_need_counts_and_layers_a_sampling():
-    with refused("class_counts", None):
-        cane(MANY, selector=Given(), shared="labels")
-    for sampling in ("beam", Given(), None):
-        with refused("sampling"):
-            kc.CANESoftmax(MANY, sampling=sampling)
+    with refused("sampling"):
+        kc.CANESoftmax(MANY, sampling="beam")
 
 
 # What is chosen where nothing is said.
-
-
-def mean_square(counts, candidates, number, power):
-    """That of the estimate of noises, over their number, as a plain sum."""
-    p = np.sort(counts)[::-1] / counts.sum()
-    rest = p[candidates:]
-    q = rest**power / np.sum(rest**power)
-    return np.sum(q * (rest / q) ** 2) / (number - candidates)
-
-
-@pytest.mark.parametrize("power", [0.5, 0.75])
-@pytest.mark.parametrize(
-    "counts",
-    [
-        ZIPF[:300],
-        np.ones(300),
-        np.random.default_rng(0).permutation(1 / np.arange(1, 301) ** 0.5),
-        np.r_[np.full(7, 1e6), np.ones(293)],
-    ],
-)
-def test_number_of_least_error(counts, power):
-    number = 60
-    chosen = worthy_candidates(counts, number, power)
-    errors = [mean_square(counts, n, number, power) for n in range(1, number)]
-    assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "labels, small",
-    [(1, 7e-4), (1e6, 7e-4), (4e6, 1.4e-3), (8e6, 1.98e-3), (1e9, 1.98e-3)],
-)
-@pytest.mark.parametrize("exponent", [0.0, 0.7, 0.9, 1.0, 1.3])
-def test_an_example_scores_the_fewest_that_are_enough(exponent, labels, small):
-    counts = np.random.default_rng(0).permutation(
-        np.arange(1, 5001) ** -exponent
-    )
-    counts *= labels / counts.sum()
-    chosen = enough_scored(counts, SCORED)
-    assert 200 <= chosen <= SCORED
-
-    def error(number):
-        worthy = worthy_candidates(counts, number)
-        return mean_square(counts, worthy, number, 0.75)
-
-    if chosen < SCORED:
-        assert error(chosen) <= small
-    if chosen > 200:
-        assert error(chosen - 1) > small
-
-
-def lines_of(head):
-    lines = []
-    head.summary(lines.append)
-    return lines
 
 
 @pytest.mark.parametrize("counts", [None, ZIPF[:MOST_SCORED]])
 def test_few_classes_are_all_scored(counts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        head = kc.CANESoftmax(MOST_SCORED, counts, name="head")
-        config = json.loads(json.dumps(head.get_config()))
-        again = kc.CANESoftmax.from_config(config)
+        head = kc.CANESoftmax(MOST_SCORED, counts)
         labels = cane(1500, class_counts=ZIPF[:1500], shared="labels")
-    for each in (head, again, labels):
+    for each in (head, head.from_config(head.get_config()), labels):
         assert isinstance(each.selector, AllClasses)
         assert not each.samples
-    assert lines_of(head)[1].startswith("candidates: all classes")
 
 
 def test_many_classes():
     head = kc.CANESoftmax(10_000, ZIPF, name="head")
-    assert isinstance(head.selector, FrequentClasses)
-    assert isinstance(head.noise, UnigramNoise)
     scored = enough_scored(ZIPF, SCORED)
     number = head.sampling.num_candidates
     assert number == worthy_candidates(ZIPF, scored)
     # Another group would be further from a thousand classes.
     noises = scored - number
     assert abs(number + 3 * noises - SCORED) < noises / 2
-    assert lines_of(head) == [
+    lines = []
+    head.summary(lines.append)
+    assert lines == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
         f"noises: {noises} for each of 3 groups, "
         "labels of the batch first, by UnigramNoise",
     ]
-    again = kc.CANESoftmax.from_config(head.get_config())
-    assert lines_of(again) == lines_of(head)
 
 
 @pytest.mark.parametrize(
@@ -444,15 +367,10 @@ def test_many_classes():
     [
         ({"selector": FrequentClasses(ZIPF)}, (10, 10, False, 1)),
         ({"num_candidates": 300}, (300, 700, "labels", 1)),
-        ({"num_noises": 400}, (600, 400, "labels", 1)),
-        ({"num_noises": 2000}, (394, 2000, "labels", 1)),
         ({"num_candidates": 9_900}, (9_900, 99, False, 1)),
         ({"noise": UnigramNoise(ZIPF)}, (149, 289, True, 3)),
-        ({"shared": True}, (149, 289, True, 3)),
         ({"shared": "neighbors", "groups": 16}, (394, 606, "neighbors", 16)),
         ({"shared": False}, (394, 606, False, 1)),
-        ({"groups": 1}, (394, 606, "labels", 1)),
-        ({"groups": 5}, (394, 606, "labels", 5)),
         ({"num_noises": 400, "groups": 2}, (600, 400, "labels", 2)),
         ({"num_candidates": 20, "num_noises": 10}, (20, 10, False, 1)),
     ],

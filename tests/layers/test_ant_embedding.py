@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
-from layer_checks import check_config
 
 import keras_compembed as kc
 from keras_compembed import ANTEmbedding
@@ -12,11 +11,8 @@ from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Relations
 from keras_compembed.anchors import Transform
 from keras_compembed.anchors.anchor_initializer import Given
-from keras_compembed.anchors.sparse_rows import FixedRows
 from keras_compembed.anchors.sparse_rows import SparseRows
-from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.anchors.transform import ACTIVATIONS
-from keras_compembed.anchors.transform import Mixture
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
@@ -72,7 +68,7 @@ def test_product(storage):
     )
 
 
-@pytest.mark.parametrize("activation", ["softmax", "sparsemax", "entmax"])
+@pytest.mark.parametrize("activation", ["softmax", "entmax"])
 def test_mixtures(activation):
     layer = make_layer(
         mixture=activation,
@@ -93,30 +89,6 @@ def test_mixtures(activation):
     layer = kc.strip(layer)
     np.testing.assert_allclose(layer.embeddings, vectors, atol=1e-6)
     assert layer.activation == ("softmax" if activation == "softmax" else None)
-    # Sets of random anchors differ.
-    sets = np.split(make_layer(mixture=Mixture(3)).anchors.numpy(), 3)
-    assert not np.allclose(sets[0], sets[1])
-
-
-@pytest.mark.parametrize("storage", STORAGES)
-def test_strip(storage):
-    layer = make_layer(storage, mask_zero=True)
-    layer.assign_transform(sparse_matrix())
-    model = make_model(layer)
-    small = kc.strip(model)
-    same = small.layers[0]
-    assert isinstance(same.storage, FixedRows) and same.nnz == layer.nnz
-    np.testing.assert_allclose(small(INPUTS), model(INPUTS), atol=1e-6)
-    names = {weight.name for weight in same.weights}
-    assert names == {"anchors", "l1", "offsets", "columns", "values"}
-    assert [weight.name for weight in same.trainable_weights] == ["anchors"]
-    check_config(same)
-
-    transform = same.get_transform().dense_rows()
-    small.compile("sgd", "mse", run_eagerly=True)
-    small.fit(INPUTS, np.ones(4), verbose=0)
-    np.testing.assert_array_equal(same.get_transform().dense_rows(), transform)
-    assert not np.array_equal(layer.anchors, same.anchors)
 
 
 def test_strip_to_fewer():
@@ -185,11 +157,6 @@ def test_from_table(storage):
     error = np.square(layer.embeddings - table).sum()
     assert error < 0.1 * np.square(table).sum()
     assert layer.get_transform().row_lengths.max() <= 5
-    # By itself a row has no more numbers than there are anchors.
-    layer = ANTEmbedding.from_table(
-        np.eye(6), num_anchors=3, transform=storage, seed=0, verbose=0
-    )
-    assert layer.get_transform().nnz <= 3 * 6
 
 
 def test_from_table_may_be_negative():
@@ -204,42 +171,26 @@ def test_from_table_may_be_negative():
         assert layer.l1 == pytest.approx(1e-3 if l1 else 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "table"),
-    [
-        ("mixture", Transform(mixture="softmax"), np.eye(6)),
-        ("anchors", Frequency(np.arange(6)), np.eye(6)),
-        ("max_nonzeros", 5, np.eye(6)),
+def test_from_table_refuses():
+    for name, arguments in {
+        "mixture": {"transform": Transform(mixture="softmax")},
+        "anchors": {"anchors": Frequency(np.arange(6))},
+        "max_nonzeros": {"max_nonzeros": 5, "transform": SparseRows(4)},
         # Squares of these numbers are none that float32 can hold.
-        ("table", None, 1e20 * np.eye(6)),
-        ("table", None, 1e-30 * np.eye(6)),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_from_table_refuses(name, value, table):
-    arguments = {}
-    if name == "max_nonzeros":
-        arguments["transform"] = SparseRows(4)
-    if name != "table":
-        arguments["transform" if name == "mixture" else name] = value
-    with refused(name):
-        ANTEmbedding.from_table(table, 6, verbose=0, **arguments)
-
-
-SPARSE = {"storage": "sparse", "max_nonzeros": 7}
-PAIRS = Relations([[0, 1]], 30)
+        "table": {"table": 1e20 * np.eye(6)},
+    }.items():
+        with refused(name):
+            arguments = {"table": np.eye(6), **arguments}
+            ANTEmbedding.from_table(num_anchors=6, verbose=0, **arguments)
 
 
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [
-        ("input_dim", {"input_dim": 0}),
         ("num_anchors", {"num_anchors": 31}),
         ("l1", {"l1": np.nan}),
-        ("mask_zero", {"mask_zero": "yes"}),
         ("storage", {"transform": "csr"}),
-        ("max_nonzeros", {"transform": SPARSE}),
-        ("max_nonzeros", {"transform": SPARSE | {"storage": "lazy"}}),
+        ("max_nonzeros", {"transform": SparseRows(7)}),
         (
             "target_nonzeros",
             {
@@ -249,8 +200,7 @@ PAIRS = Relations([[0, 1]], 30)
         ),
         ("softmax_rows", {"transform": Transform("sparse", softmax_rows=3)}),
         ("relations", {"relations": [[0, 1]]}),
-        (None, {"relations": Relations([[0, 1]], 9)}),
-        ("relations", {"relations": PAIRS}),
+        ("relations", {"relations": Relations([[0, 1]], 30)}),
         ("anchors", {"anchors": "best"}),
         ("counts", {"anchors": Frequency(np.ones(9))}),
     ],
@@ -259,27 +209,19 @@ PAIRS = Relations([[0, 1]], 30)
 def test_bad_arguments(name, kwargs):
     kwargs = {"input_dim": 30, "output_dim": 5, "num_anchors": 6} | kwargs
     with refused(name):
-        transform = kwargs.get("transform")
-        if isinstance(transform, dict):
-            kwargs["transform"] = Transform(**transform)
         ANTEmbedding(**kwargs)
 
 
 def test_bad_transforms():
     layer = make_layer(SparseRows(2))
     for name, transform in (
-        ("transform", np.zeros((30, 5))),
         ("max_nonzeros", np.ones((30, 6))),
         ("transform", np.full((30, 6), np.nan)),
     ):
         with refused(name):
             layer.assign_transform(transform)
-    with refused("l1", -1):
-        layer.l1 = -1
-    layer = kc.strip(make_layer())
-    other = SparseTransform.from_parts([np.zeros((30, 6))], 6)
     with pytest.raises(ValueError, match="as many non-zeros"):
-        layer.assign_transform(other)
+        kc.strip(make_layer()).assign_transform(np.zeros((30, 6)))
 
 
 def test_settings_are_not_shared():
@@ -306,10 +248,9 @@ def test_a_clone_of_fixed_rows_must_be_given_its_weights():
     np.testing.assert_array_equal(again(np.arange(3)), layer(np.arange(3)))
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_first_layer_of_a_model_without_an_input(storage):
+def test_first_layer_of_a_model_without_an_input():
     """Keras then builds it in a graph."""
-    layer = ANTEmbedding(30, 4, num_anchors=5, transform=storage)
+    layer = ANTEmbedding(30, 4, num_anchors=5, transform="sparse")
     model = keras.Sequential([layer, keras.layers.GlobalAveragePooling1D()])
     model.compile("sgd", "mse", jit_compile=False)
     ids = np.arange(30).reshape(6, 5)
@@ -344,15 +285,6 @@ def test_numbers_are_trained_in_their_places():
     assert layer.transform.shape == (30,)
 
 
-def test_numbers_of_a_frozen_layer_wait():
-    layer = make_layer()
-    layer.trainable = False
-    layer = kc.strip(layer, trainable=True)
-    assert not layer.trainable_weights
-    layer.trainable = True
-    assert any(one is layer.transform for one in layer.trainable_weights)
-
-
 def test_numbers_that_may_not_be_negative():
     layer = trained_numbers(L1(0.5))
     model = keras.Sequential([keras.Input((), dtype="int32"), layer])
@@ -369,22 +301,3 @@ def test_numbers_that_may_not_be_negative():
     layer = kc.strip(layer)
     assert layer.storage.num_nonzeros == layer.nnz
     assert not layer.storage.trainable
-
-
-def test_pruned_in_steps():
-    layer = make_layer("lazy", l1=0.0, mask_zero=True)
-    layer.assign_transform(sparse_matrix())
-    model = make_model(layer, "adafactor")
-    goal = np.arange(4)
-    for number in (30, 20, 12):
-        model = kc.strip(model, number, trainable=True)
-        model.fit(INPUTS, goal, verbose=0)
-        assert model.layers[0].storage.num_nonzeros == number
-    check_config(model.layers[0])
-    before = model.layers[0].get_transform().values
-    for trainable in (False, True):
-        # Fixed numbers may be trained again.
-        model = kc.strip(model, trainable=trainable)
-        model.fit(INPUTS, goal, verbose=0)
-        values = model.layers[0].get_transform().values
-        assert trainable != np.array_equal(values, before)

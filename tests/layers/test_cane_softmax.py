@@ -1,4 +1,3 @@
-import json
 import warnings
 
 import cane_reference as reference
@@ -14,7 +13,6 @@ from keras_compembed.classes.noise import UniformNoise
 
 CLASSES, WIDTH = 60, 8
 COUNTS = 1 + 600 // np.arange(1, CLASSES + 1)
-NAMES = ("subsets", "frequent", "huffman", "tree")
 # A class at each depth, and nodes of one to four children below them.
 TREE = [[0, [1, 2], 3], 4, [[5, [6, 7]], [8, 9, 10, 11]]]
 
@@ -39,29 +37,14 @@ class GivenNoise(UniformNoise):
         return tf.constant(self.drawn)
 
 
-def taxonomy(tree):
-    """Names of the nodes on the way to each class of nested lists."""
-    names = {}
-
-    def visit(node, path):
-        if isinstance(node, list):
-            for place, child in enumerate(node):
-                visit(child, (*path, str(place)))
-        else:
-            names[node] = path
-
-    visit(tree, ())
-    return [names[k] for k in range(len(names))]
-
-
 def make_selector(name):
     if name == "subsets":
         return kc.classes.FrequencySubsets(COUNTS, num_subsets=4, seed=0)
     if name == "frequent":
         return kc.classes.FrequentClasses(COUNTS)
     tree = kc.classes.ClassTree.random(CLASSES, branching=4, seed=0)
-    if name == "huffman":
-        tree = kc.classes.ClassTree.from_frequencies(COUNTS, branching=3)
+    if name == "refreshed":
+        return kc.classes.BeamTree(tree, refresh_every=4)
     return kc.classes.BeamTree(tree, max_frontier=10)
 
 
@@ -93,7 +76,9 @@ def labels_of(rows, seed=1):
 def test_algorithm_2(label, candidates, noises, jit_compile):
     """Gradients of edges by equations 10 and 11, and Proposition 1."""
     classes = 12
-    tree = kc.classes.ClassTree.from_taxonomy(taxonomy(TREE))
+    paths = reference.paths(TREE)
+    names = [[str(place) for place in paths[k][-1]] for k in range(classes)]
+    tree = kc.classes.ClassTree.from_taxonomy(names)
     selector, noise = GivenInATree(tree), GivenNoise()
     selector.table, noise.drawn = [candidates], [noises]
     kwargs = {"num_candidates": len(candidates), "num_noises": len(noises)}
@@ -166,9 +151,8 @@ def test_estimate_tends_to_that_of_the_softmax(estimate):
     np.testing.assert_allclose(found, counts / 100, atol=0.02)
 
 
-@pytest.mark.parametrize("noise", ["uniform", "learned"])
-def test_only_rows_drawn_change(noise):
-    head = make_head("frequent", noise=noise)
+def test_only_rows_drawn_change():
+    head = make_head("frequent", noise="learned")
     model = keras.Sequential([keras.Input((WIDTH,)), head])
     optimizer = kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.1))
     model.compile(optimizer, kc.CANELoss(), run_eagerly=True)
@@ -183,35 +167,6 @@ def test_only_rows_drawn_change(noise):
     assert changed.sum() <= 6 + 4 * 4 < CLASSES / 2
 
 
-def test_masked_steps_and_weights_do_not_count():
-    rng = np.random.default_rng(0)
-    x = rng.integers(1, CLASSES, size=(12, 5))
-    y = rng.integers(CLASSES, size=(12, 5))
-    x[:, 3:] = 0
-    # What is masked may have labels that are no classes.
-    y[:, 3:] = -1
-    weight = rng.random((12, 5))
-    results = []
-    for labels in (y, np.where(x == 0, 7, y)):
-        keras.utils.set_random_seed(0)
-        embedding = keras.layers.Embedding(CLASSES, WIDTH, mask_zero=True)
-        inputs = keras.Input((5,), dtype="int32")
-        model = keras.Sequential([inputs, embedding, make_head()])
-        model.compile("adam", kc.CANELoss(), run_eagerly=True)
-        loss = model.fit(x, labels, sample_weight=weight, verbose=0)
-        results.append((loss.history["loss"], *model.get_weights()))
-    for first, second in zip(*results, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-7)
-
-    losses, _ = model.layers[-1].exact(
-        tf.reshape(model(x), (-1, WIDTH)), np.maximum(y, 0).reshape(-1)
-    )
-    counted = weight * (x != 0)
-    expected = np.sum(losses * counted.reshape(-1)) / np.sum(x != 0)
-    loss = model.evaluate(x, y, sample_weight=weight, verbose=0)
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-
 def test_noises_follow_class_counts():
     counts = np.where(np.arange(CLASSES) < 50, COUNTS, 0)
     head = make_head(class_counts=counts)
@@ -220,10 +175,6 @@ def test_noises_follow_class_counts():
     log_q = head.noise.log_prob(tf.range(CLASSES))
     np.testing.assert_allclose(log_q, np.log(q / q.sum()), rtol=1e-5)
     assert isinstance(make_head().noise, UniformNoise)
-    assert isinstance(make_head(noise="learned").noise, kc.classes.LearnedNoise)
-    # The config is short.
-    head = make_head(class_counts=COUNTS, noise=kc.classes.UnigramNoise(COUNTS))
-    assert len(json.dumps(head.get_config())) < 4000
 
 
 def test_too_few_classes_train_the_full_softmax():
@@ -240,33 +191,24 @@ def test_too_few_classes_train_the_full_softmax():
     assert model.evaluate(x, y, verbose=0) < before
 
 
-def with_refreshed_tree():
-    tree = kc.classes.ClassTree.random(CLASSES, branching=4, seed=0)
-    return kc.classes.BeamTree(tree, refresh_every=4)
-
-
 @pytest.mark.parametrize(
-    ("selector", "loss", "metrics", "lists"),
+    ("selector", "loss", "lists"),
     [
-        ("frequent", kc.CANELoss("sampled"), [], False),
-        ("subsets", kc.CANELoss(), [kc.Coverage], True),
-        (with_refreshed_tree, kc.CANELoss(), [kc.Coverage], False),
+        ("frequent", kc.CANELoss("sampled"), False),
+        ("subsets", kc.CANELoss(), True),
+        ("refreshed", kc.CANELoss(), False),
     ],
 )
-def test_validation_changes_no_training(selector, loss, metrics, lists):
+def test_validation_changes_no_training(selector, loss, lists):
     x, y = features_of(64), labels_of(64)
     if lists:
         y = np.stack([y, labels_of(64, seed=2)], axis=1)
     results = []
     for data in (None, (x[:40], y[:40])):
         keras.utils.set_random_seed(0)
-        chosen = make_selector(selector) if selector in NAMES else selector()
-        numbers = {"num_candidates": 6, "num_noises": 4}
-        head = cane(CLASSES, selector=chosen, **numbers)
-        model = keras.Sequential([keras.Input((WIDTH,)), head])
-        model.compile(
-            "sgd", loss, metrics=[one() for one in metrics], run_eagerly=True
-        )
+        model = keras.Sequential([keras.Input((WIDTH,)), make_head(selector)])
+        metrics = [kc.Coverage()]
+        model.compile("sgd", loss, metrics=metrics, run_eagerly=True)
         if data:
             first = model.evaluate(*data, batch_size=16, verbose=0)
             assert model.evaluate(*data, batch_size=16, verbose=0) == first
@@ -288,7 +230,6 @@ def test_validation_changes_no_training(selector, loss, metrics, lists):
     ("name", "value", "received"),
     [
         ("num_classes", 1, 1),
-        ("use_bias", "no", "no"),
         ("class_counts", [1, 2], 2),
         ("class_counts", np.full(60, -1), None),
         ("class_embedding", "x", None),
@@ -303,27 +244,26 @@ def test_bad_arguments(name, value, received):
         kwargs["class_embedding"] = kc.ANTEmbedding(60, 4, num_anchors=3)
     with refused(received=received):
         kc.CANESoftmax(**kwargs)
-
-
-def test_bad_inputs():
     layer = kc.ANTEmbedding(CLASSES, 4, num_anchors=3)
     with pytest.raises(ValueError, match="as wide as the features, 8"):
         make_head(class_embedding=layer).build((None, WIDTH))
-    with pytest.raises(ValueError, match="last axis"):
-        make_head().build((None, None))
     with refused("k", 61):
         make_head().top_k(features_of(1), k=61)
 
 
 @pytest.mark.parametrize(
-    "layer", [keras.layers.Embedding, keras.layers.ReversibleEmbedding]
-)
-@pytest.mark.parametrize(
-    ("change", "received"),
+    ("layer", "change", "received"),
     [
-        (lambda table: table.enable_lora(4), "lora_rank=4"),
-        (lambda table: table.quantize("int8"), "quantization_mode='int8'"),
-        (lambda table: table.quantize("int4"), "quantization_mode='int4'"),
+        (
+            keras.layers.Embedding,
+            lambda table: table.enable_lora(4),
+            "lora_rank=4",
+        ),
+        (
+            keras.layers.ReversibleEmbedding,
+            lambda table: table.quantize("int8"),
+            "quantization_mode='int8'",
+        ),
     ],
 )
 def test_tied_tables_that_change(layer, change, received, tmp_path):
@@ -345,7 +285,6 @@ def test_tied_tables_that_change(layer, change, received, tmp_path):
         lambda: model.fit(x, y, verbose=0),
         lambda: model.evaluate(x, y, verbose=0),
         lambda: head.top_k(features_of(2)),
-        lambda: head.probabilities(features_of(2)),
         lambda: model.save(tmp_path / "model.keras"),
         lambda: make_head(class_embedding=table),
     ):
@@ -353,15 +292,9 @@ def test_tied_tables_that_change(layer, change, received, tmp_path):
             act()
 
 
-@pytest.mark.parametrize("part", ["selector", "noise"])
-def test_parts_of_two_layers(part):
-    shared = {
-        "selector": make_selector("tree"),
-        "noise": kc.classes.UnigramNoise(COUNTS),
-    }[part]
-    sampling = kc.Sampling(**{part: shared})
-    kc.CANESoftmax(CLASSES, sampling=sampling)
-    with refused(received=shared.name):
-        kc.CANESoftmax(CLASSES, sampling=sampling)
-    own = type(shared).from_config(shared.get_config())
-    cane(CLASSES, WIDTH, **{part: own})
+def test_parts_of_two_layers():
+    noise = kc.classes.UnigramNoise(COUNTS)
+    cane(CLASSES, noise=noise)
+    with refused(received=noise.name):
+        cane(CLASSES, noise=noise)
+    cane(CLASSES, WIDTH, noise=noise.from_config(noise.get_config()))

@@ -38,16 +38,7 @@ EITHER = pytest.mark.parametrize(
 
 @pytest.mark.parametrize(
     ("num_codebooks", "codebook_size"),
-    [
-        (1, 2),
-        (33, 4),
-        (5, 7),
-        (33, 16),
-        (6, 65),
-        (1, 256),
-        (33, 300),
-        (2, 65536),
-    ],
+    [(1, 2), (5, 7), (33, 16), (1, 256), (33, 300), (2, 65536)],
 )
 def test_vectors_and_gradients_equal_the_reference(
     num_codebooks, codebook_size
@@ -81,9 +72,7 @@ def test_lookup_memory_follows_the_ids():
 @EITHER
 def test_masks(make):
     layer = make(mask_zero=True)
-    for dtype in ("int8", "int32", "float32"):
-        mask = layer.compute_mask(IDS.astype(dtype))
-        np.testing.assert_array_equal(mask, IDS != 0)
+    np.testing.assert_array_equal(layer.compute_mask(IDS), IDS != 0)
     assert make().compute_mask(IDS) is None
     pooling = keras.layers.GlobalAveragePooling1D()
     vectors = layer(np.array([[3, 0]]))
@@ -96,10 +85,9 @@ def test_masks(make):
 
 
 @EITHER
-@pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_masks_of_ids_as_many_as_columns(make, dtype):
+def test_masks_of_ids_as_many_as_columns(make):
     """`keras.Input` makes ids floats: they look like vectors."""
-    inputs = keras.Input((6,), dtype=dtype)
+    inputs = keras.Input((6,))
     layer = make(mask_zero=True)
     pooled = keras.layers.GlobalAveragePooling1D()(layer(inputs))
     ids = np.array([[5, 6, 0, 0, 0, 0]])
@@ -111,8 +99,7 @@ def test_masks_of_ids_as_many_as_columns(make, dtype):
 
 @EITHER
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [((2, 5), "float32"), ((2, 6), "int32"), ((), "float32")],
+    ("shape", "dtype"), [((2, 5), "float32"), ((2, 6), "int32")]
 )
 def test_reverse_takes_vectors(make, shape, dtype):
     layer = make()
@@ -139,10 +126,6 @@ def test_from_table():
     assert layer.mask_zero and layer.name == "words"
     error = np.mean((layer.embeddings - table) ** 2) / np.mean(table**2)
     assert error < 0.01
-    learner = kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0)
-    layer = kc.CodeEmbedding.from_table(table, 2, 4, learner=learner)
-    np.testing.assert_array_equal(layer.codes, learner.codes)
-    np.testing.assert_array_equal(layer.codebooks, learner.codebooks)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +142,6 @@ def test_from_table_has_the_defaults_of_the_layer(kind):
     ("arguments", "name"),
     [
         ({"mask_zero": "yes"}, "mask_zero"),
-        ({"codes": "kmeans"}, "codes"),
         ({"codes": FOLLOWS_ANOTHER}, "teacher"),
         ({"num_codebooks": 3}, "learner"),
         ({"composition": "lstm"}, "composition"),
@@ -198,11 +180,9 @@ def test_regularizer_and_constraint():
     ("name", "value"),
     [
         ("input_dim", 0),
-        ("num_codebooks", True),
         ("codebook_size", 65537),
         ("composition", "mean"),
         ("codes", np.full((10, 2), 4)),
-        ("codes", np.zeros((9, 2), int)),
         ("codes", np.zeros((10, 2))),
         ("codebooks", np.zeros((2, 4, 4))),
         ("codebooks", np.full((2, 4, 3), np.nan)),
@@ -210,21 +190,14 @@ def test_regularizer_and_constraint():
     ],
 )
 def test_bad_arguments(name, value):
-    settings = {
-        "input_dim": 10,
-        "output_dim": 3,
-        "num_codebooks": 2,
-        "codebook_size": 4,
-    }
-    received = None if isinstance(value, np.ndarray) else value
-    with refused(name, received):
-        kc.CodeEmbedding(**{**settings, name: value})
+    settings = {"output_dim": 3, "num_codebooks": 2, "codebook_size": 4}
+    with refused(name, None if isinstance(value, np.ndarray) else value):
+        kc.CodeEmbedding(**{"input_dim": 10, **settings, name: value})
 
 
 def test_arrays_of_an_unbuilt_layer():
-    for name in ("codes", "embeddings"):
-        with pytest.raises(AttributeError, match="must build the layer"):
-            getattr(kc.CodeEmbedding(10, 4), name)
+    with pytest.raises(AttributeError, match="must build the layer"):
+        _ = kc.CodeEmbedding(10, 4).codes
 
 
 def every_kind(composition, rows=50, **kwargs):
@@ -246,10 +219,8 @@ def linear_of_width(width):
 @pytest.mark.parametrize(
     ("composition", "rows"),
     [
-        ("sum", 50),
         ("concat", 50),
         (("lstm", 3), 50),
-        (ScaledComposition("lstm"), 50),
         (MaxComposition(), 50),
         # Composed in two parts, of 256 rows and of 5; or just in one.
         (linear_of_width(4096), 261),
@@ -282,43 +253,3 @@ def test_reverse_equals_the_reference(composition, rows):
     for call in (reverse, tf.function(reverse)):
         for got, wanted in zip(call(), expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-3)
-
-
-@keras.saving.register_keras_serializable(package="test_code_embedding")
-class Shared(keras.layers.Layer):
-    """Logits by the table of a layer that it holds."""
-
-    def __init__(self, embedding, **kwargs):
-        super().__init__(**kwargs)
-        self.embedding = embedding
-
-    def build(self, shape):
-        self.embedding.build()
-
-    def call(self, inputs):
-        table = keras.ops.transpose(self.embedding.embeddings)
-        return keras.ops.matmul(inputs, table)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_table_read_in_a_layer(dtype):
-    """It is tied, trains the codebooks, and is cast as a weight is."""
-    kind = every_kind("sum", dtype=dtype)
-    shared = Shared(kind, dtype=dtype)
-    hidden = tf.cast(HIDDEN, shared.compute_dtype)
-    logits = shared(hidden)
-    assert logits.dtype == shared.compute_dtype
-    np.testing.assert_allclose(
-        np.asarray(logits, "float32"),
-        np.asarray(kind(hidden, reverse=True), "float32"),
-        # Eight bits of some six products of size 1.
-        atol=1e-5 if dtype == "float32" else 6 * 2.0**-6,
-    )
-    assert kind.embeddings.dtype == "float32"
-    model = keras.Sequential(
-        [keras.Input((3, 6), dtype=hidden.dtype.name), shared]
-    )
-    model.compile("sgd", "mse", run_eagerly=True)
-    before = kind.codebooks.numpy()
-    model.fit(hidden, np.ones((2, 3, 50)), verbose=0)
-    assert not np.isclose(kind.codebooks, before).all(axis=-1).any()

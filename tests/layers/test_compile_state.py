@@ -25,17 +25,9 @@ FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE
 TARGET = kc.anchors.L1(1e-3, target_nonzeros=60)
 
 
-def sgd(**kwargs):
-    return keras.optimizers.SGD(0.1, momentum=0.9, **kwargs)
-
-
 def adam(**kwargs):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.02, 2, 0.9)
     return keras.optimizers.Adam(schedule, **kwargs)
-
-
-def accumulated():
-    return adam(gradient_accumulation_steps=3)
 
 
 def lazy():
@@ -72,14 +64,16 @@ def two_towers():
 MODELS = {
     "codes that follow": (
         codes(codes=FollowingCodes(recode_every=3)),
-        sgd,
+        functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9),
     ),
     "codes in half precision": (
         functools.partial(codes(codes="nearest"), dtype="mixed_float16"),
         scaled,
     ),
-    "target": (anchors("dense", l1=TARGET), adam),
-    "accumulated": (anchors("lazy"), accumulated),
+    "accumulated": (
+        anchors("lazy", l1=TARGET),
+        functools.partial(adam, gradient_accumulation_steps=3),
+    ),
     "towers": (two_towers, lazy),
     "noise": (head_with_noise, lazy),
 }

@@ -21,82 +21,55 @@ from layer_checks import check_file
 from layer_checks import check_id_types
 from layer_checks import check_policy
 from layer_checks import check_ragged_training
-from layer_checks import marked
 from layer_checks import settled_weights
 
 import keras_compembed as kc
 
 LOOK_UPS = [case for case in CASES if type(case.task) is LookUp]
+
+
+def named(names):
+    """A mark for tests of some cases."""
+    cases = [case for case in CASES if case.name in names]
+    return pytest.mark.parametrize("case", cases, ids=str)
+
+
+# Other cases, or `distribution/`, have the ways of training of the rest.
+OWN = named(
+    {
+        "codes",
+        "codes-softmax",
+        "codes-nearest",
+        "codes-follow",
+        "rounded-learned",
+        "anchors-lazy",
+        "anchors-sparse",
+        "anchors-trained-places",
+    }
+)
+# Other cases have what the converter meets in the rest.
+CONVERTED = named(
+    {
+        "codes-concat",
+        "codes-pooled",
+        "reversible",
+        "rounded-narrow",
+        "anchors-lazy",
+        "anchors-pooled",
+        "classes-tree",
+        "classes-subsets",
+    }
+)
 # The rest is exported by `export/`.
-EXPORTED = {
-    "codes-nearest",
-    "codes-lstm",
-    "codes-pooled",
-    "reversible",
-    "rounded-pooled-learned",
-    "anchors-trained-places",
-    "anchors-pooled",
-    "vocabulary",
-    "classes-nearest",
-    "classes-ngram",
-}
-# What of these is trained gets gradients as any layer of Keras does, from
-# graphs that another case has too.
-PLAIN = {
-    "codes-concat",
-    "codes-lstm",
-    "codes-pooled",
-    "reversible-untied",
-    "rounded-narrow",
-    "anchors-fixed",
-    "pruned",
-    "vocabulary",
-    "vocabulary-rounded",
-}
-# The rest of replicas and of steps of one's own is slow: another case,
-# or `distribution/`, has their way of training.
-SLOW = {
-    "classes-frequent",
-    "reversible",
-    "rounded-pooled-learned",
-    "rounded-reversible",
-    "anchors-dense",
-    "anchors-pooled",
-    "classes-tree",
-    "classes-tree-refreshed",
-    "classes-nearest",
-    "classes-subsets",
-    "classes-ngram",
-}
-# Other cases have what the converter meets in these.
-CONVERTED_SLOW = {
-    "codes-nearest",
-    "rounded-pooled-learned",
-    "rounded-reversible",
-    "codes-softmax",
-    "codes-follow",
-    "anchors-trained-places",
-    "pruned",
-    "vocabulary",
-    "vocabulary-rounded",
-    "reversible-untied",
-    "classes-tree-refreshed",
-    "classes-ngram",
-}
-# Layers that drop what only training needs.
-FIXED = {
-    "codes-softmax",
-    "codes-nearest",
-    "codes-follow",
-    "rounded-learned",
-    "rounded-pooled-learned",
-    "rounded-reversible",
-    "anchors-dense",
-    "anchors-lazy",
-    "anchors-sparse",
-    "anchors-pooled",
-}
-OWN = [case for case in CASES if case.name not in PLAIN]
+EXPORTED = named(
+    {
+        "codes-nearest",
+        "rounded-pooled-learned",
+        "anchors-trained-places",
+        "vocabulary",
+        "classes-nearest",
+    }
+)
 POLICIES = "float16", "bfloat16", "float64"
 # Models of all layers are kept while the file runs.
 pytestmark = pytest.mark.apart
@@ -171,17 +144,6 @@ def test_tensorboard_shows_every_weight(case, trained, tmp_path):
     ).all()
 
 
-@pytest.mark.parametrize(
-    "case", [x for x in CASES if x.name in ("codes-softmax", "anchors-lazy")]
-)
-def test_fit_builds_the_optimizer(case, trained, compiling_as_keras):
-    with compiling_as_keras():
-        model, _ = case.build()
-    assert not model.optimizer.built
-    case.train(model)
-    assert_weights(model, trained(case).middle)
-
-
 @EVERY
 def test_clone(case, trained):
     fresh, _ = case.build()
@@ -252,7 +214,7 @@ def check_own_training_step(case, expected):
     return weakref.ref(layer)
 
 
-@pytest.mark.parametrize("case", marked(OWN, SLOW))
+@OWN
 def test_own_training_step(case, trained):
     layer = check_own_training_step(case, trained(case).middle)
     gc.collect()
@@ -260,12 +222,20 @@ def test_own_training_step(case, trained):
     assert layer() is None
 
 
-@pytest.mark.parametrize("case", marked(OWN, SLOW))
+@OWN
 def test_two_devices_equal_one(case, trained, strategy):
     with strategy.scope():
         model, _ = case.build()
     case.train(model)
     # Sums of gradients in another order; Adam divides them by their size.
+    assert_weights(model, trained(case).middle, rtol=1e-4, atol=1e-5)
+
+
+@OWN
+def test_xla_trains_the_same(case, trained):
+    model, _ = case.build()
+    model.jit_compile = True
+    case.train(model)
     assert_weights(model, trained(case).middle, rtol=1e-4, atol=1e-5)
 
 
@@ -288,7 +258,7 @@ def test_shapes_and_config(case):
         assert symbolic.shape == shape and symbolic.dtype == "float32"
 
 
-@pytest.mark.parametrize("case", OWN, ids=str)
+@OWN
 def test_frozen(case, trained):
     """A layer that is not trainable stays as it is, statistics and all."""
     model = keras.saving.load_model(trained(case).file)
@@ -366,17 +336,7 @@ def test_types_of_ids(case):
     check_ragged_training(case.make())
 
 
-def test_checks_of_look_ups_hold_for_keras(tmp_path):
-    embedding = keras.layers.Embedding
-    check_id_types(embedding(300, 7))
-    check_ragged_training(embedding(300, 7))
-    ids = np.array([[0, 3, 3]], "int32")
-    check_policy(embedding(300, 7, dtype="float16"), ids, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in EXPORTED], ids=str
-)
+@EXPORTED
 def test_export(case, trained, tmp_path):
     top_k = 3 if isinstance(case.task, Classes) else None
     export = kc.export_litert(
@@ -396,31 +356,18 @@ def answering(case, model, layer):
     return model, inputs
 
 
-@pytest.mark.parametrize("case", marked(CASES, CONVERTED_SLOW))
+@CONVERTED
 def test_any_converter(case, trained, tmp_path):
     made = trained(case)
     check_any_converter(*answering(case, made.model, made.layer), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in FIXED], ids=str
-)
-def test_any_converter_once_training_is_over(case, trained, tmp_path):
-    model = kc.strip(keras.saving.load_model(trained(case).file))
-    layer = case.find(model)
-    check_any_converter(*answering(case, model, layer), tmp_path)
 
 
 @pytest.mark.skipif(
     tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
     reason="Keras writes LiteRT files since 3.13.",
 )
-@pytest.mark.parametrize(
-    "case", marked(CASES, {case.name for case in CASES} - {"codes"})
-)
-def test_keras_export_to_litert(case, trained, tmp_path):
-    made = trained(case)
-    model, inputs = answering(case, made.model, made.layer)
+def test_keras_export_to_litert(trained, tmp_path):
+    made = trained(CASES[0])
+    model, inputs = answering(CASES[0], made.model, made.layer)
     model.export(tmp_path / "m.tflite", format="litert", verbose=False)
     check_file(tmp_path / "m.tflite", model, inputs)

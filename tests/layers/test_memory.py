@@ -72,11 +72,7 @@ print("MB more", "pooling", many - few)
 # Ten tensors of 4 million numbers; of training ten times
 # the variables, 9 numbers a class. Of ids, rows as long as the longest would
 # be 1,000 MB.
-BOUNDS = {
-    "evaluation": 200,
-    "training": 180,
-    "pooling": 100,
-}
+BOUNDS = {"evaluation": 200, "training": 180, "pooling": 100}
 
 
 @pytest.mark.slow

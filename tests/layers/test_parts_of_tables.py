@@ -122,20 +122,16 @@ def test_files(quantize, bits, length, tmp_path):
 
 
 def test_bad_arguments():
-    for sparsity in (1.0, True, -0.1):
-        with refused("sparsity", sparsity):
-            SparseEmbedding(10, 4, sparsity)
-    with refused("bits", 4):
-        SparseEmbedding(10, 4, bits=4)
-    for name, value, shown in (
-        ("num_rows", 11, 11),
-        ("num_shared_rows", 0, 0),
-        ("sharing", "hash", "hash"),
-        ("rows", kc.CodeEmbedding(2, 4), None),
-        ("rows", keras.layers.Dense(4), "Dense"),
+    for argument, received, make in (
+        ("sparsity", 1.0, lambda: SparseEmbedding(10, 4, 1.0)),
+        ("bits", 4, lambda: SparseEmbedding(10, 4, bits=4)),
+        ("num_rows", 11, lambda: PrunedVocabularyEmbedding(10, 4, 11)),
+        ("sharing", "a", lambda: PrunedVocabularyEmbedding(10, 4, 2, 1, "a")),
     ):
-        with refused(name, shown):
-            PrunedVocabularyEmbedding(10, 4, **{"num_rows": 2, name: value})
+        with refused(argument, received):
+            make()
+    with refused("rows"):
+        PrunedVocabularyEmbedding(10, 4, 2, rows=kc.CodeEmbedding(2, 4))
     untied = kc.Reverse(tie_weights=False)
     for make in (
         functools.partial(SparseEmbedding, 10, 4),

@@ -8,30 +8,14 @@ from errors import warned
 import keras_compembed as kc
 from keras_compembed.classes import ClassTree
 
-
-def table(rows):
-    return np.random.default_rng(rows).normal(size=(rows, 6)).astype("float32")
-
-
 LAYERS = {
-    "codes": lambda rows: kc.CodeEmbedding(rows, 6, 3, 4),
     "codes-follow": lambda rows: kc.CodeEmbedding(
         rows, 6, 3, 4, codes="follow"
     ),
-    "rounded": lambda rows: kc.QuantizedEmbedding.from_table(
-        table(rows), 4, rank=2
-    ),
-    "anchors": lambda rows: kc.ANTEmbedding(rows, 6, 5, transform="dense"),
     "anchors-sparse": lambda rows: kc.ANTEmbedding(
         rows, 6, 5, transform="sparse"
     ),
-    "anchors-fixed": lambda rows: kc.ANTEmbedding.from_table(
-        table(rows), 5, 2, verbose=0
-    ),
     "vocabulary": lambda rows: kc.PrunedVocabularyEmbedding(rows, 6, rows // 2),
-    "classes": lambda rows: kc.CANESoftmax(
-        rows, sampling=kc.Sampling(num_candidates=5)
-    ),
     "classes-tree": lambda rows: kc.CANESoftmax(
         rows,
         sampling=kc.Sampling(

@@ -1,7 +1,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from class_models import cane
 from class_models import randomize
 from errors import refused
@@ -18,19 +17,6 @@ def make_head(num_classes=CLASSES, **kwargs):
     tree = ClassTree.random(num_classes, branching=4, seed=0)
     numbers = {"num_candidates": 4, "num_noises": 4, "name": "classes"}
     return cane(num_classes, selector=BeamTree(tree), **{**numbers, **kwargs})
-
-
-def sequential():
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dense(WIDTH), make_head()]
-    )
-    return randomize(model)
-
-
-def functional():
-    inputs = keras.Input((3,)), keras.Input((3,))
-    vectors = keras.layers.Dense(WIDTH)(keras.layers.Add()(inputs))
-    return randomize(keras.Model(inputs, make_head()(vectors)))
 
 
 def nested():
@@ -51,8 +37,7 @@ def inputs_of(model, rows=6):
     rng = np.random.default_rng(1)
     if model.inputs[0].dtype == "int32":
         return rng.integers(1, 9, size=(rows, 7))
-    arrays = [rng.normal(size=(rows, 3)).astype("float32") for _ in "ab"]
-    return arrays if len(model.inputs) == 2 else arrays[0]
+    return rng.normal(size=(rows, 3)).astype("float32")
 
 
 def head_of(model):
@@ -75,9 +60,7 @@ def best_classes(head, features, k):
 
 
 @pytest.mark.parametrize("k", [4, None])
-@pytest.mark.parametrize(
-    "make", [sequential, functional, nested, language_model]
-)
+@pytest.mark.parametrize("make", [nested, language_model])
 def test_models(make, k, tmp_path):
     """Probabilities of all classes are exact, where a search finds some."""
     model = make()
@@ -104,71 +87,11 @@ def test_models(make, k, tmp_path):
         np.testing.assert_array_equal(values, answer[name])
 
 
-@pytest.mark.parametrize("k", [3, None])
-def test_a_sequential_that_ends_in_classes_converts(k, tmp_path):
-    """With built-in ops, by converters that know nothing of the layer."""
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dense(WIDTH), kc.CANESoftmax(CLASSES)]
-    )
-    expected = kc.top_k_model(model, k)(inputs_of(model))
-    model.add(kc.TopClasses(k))
-    converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    path = tmp_path / "model.tflite"
-    path.write_bytes(converter.convert())
-    file = kc.export.LiteRTModel(path)(inputs_of(model))
-    file = file if isinstance(file, dict) else {"probabilities": file}
-    for got in (file, model.predict(inputs_of(model), verbose=0)):
-        assert set(got) == set(expected)
-        for name, values in expected.items():
-            np.testing.assert_allclose(got[name], values, rtol=1e-4)
-
-
-class Ends(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.head = make_head()
-
-    def call(self, inputs):
-        return self.head(inputs)
-
-
-def test_weights_are_shared():
-    """What is trained afterwards is what predicts."""
-    model = sequential()
-    predictor = kc.top_k_model(model, k=1)
-    inputs = inputs_of(model)
-    before = predictor.predict(inputs, verbose=0)["ids"]
-    head = model.layers[-1]
-    head.bias.assign(1000.0 * (np.arange(CLASSES) == 7))
-    after = predictor.predict(inputs, verbose=0)["ids"]
-    assert (before != 7).any() and (after == 7).all()
-    assert predictor.name == f"{model.name}_top_1"
-    assert kc.top_k_model(model).output["ids"].shape == (None, 5)
-
-
-def test_nested_models_of_several_outputs():
-    """The layer that is found is that of the output that is used."""
-    inputs = keras.Input((WIDTH,))
-    heads = make_head(name="first"), make_head(name="second")
-    inner = keras.Model(inputs, [head(inputs) for head in heads])
-    randomize(inner)
-    outer = keras.Input((WIDTH,))
-    x = np.random.default_rng(1).normal(size=(6, WIDTH)).astype("float32")
-    for output, head in zip(inner(outer), heads, strict=True):
-        predictor = kc.top_k_model(keras.Model(outer, output), 3)
-        ids, _ = best_classes(head, x, 3)
-        np.testing.assert_array_equal(predictor(x)["ids"], ids)
-
-
 def test_layer():
     layer = kc.TopClasses(k=3, name="best")
     check_config(layer)
     again = kc.TopClasses.from_config(layer.get_config())
     assert again.k == 3 and again.name == "best"
-    features = np.zeros((2, 4, WIDTH), "float32")
-    answer = layer(make_head()(features))
-    assert answer["ids"].shape == answer["probabilities"].shape == (2, 4, 3)
     symbolic = layer(keras.KerasTensor((None, 4, WIDTH)))
     assert symbolic["ids"].shape == (None, 4, 3)
     assert symbolic["ids"].dtype == "int32"
@@ -176,83 +99,28 @@ def test_layer():
         kc.TopClasses()(np.zeros((2, WIDTH), "float32"))
 
 
-@pytest.mark.parametrize("k", [0, CLASSES + 1, 2.0])
-def test_k(k):
-    with refused("k", k):
-        kc.TopClasses(k)(make_head()(np.zeros((2, WIDTH), "float32")))
-    with refused("k", k):
-        kc.top_k_model(sequential(), k)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        Ends(),
-        keras.Sequential([make_head()]),
-        keras.layers.Dense(3),
-        None,
-    ],
-)
-def test_models_without_known_outputs(model):
-    with refused("model"):
-        kc.top_k_model(model)
-
-
-def test_models_that_end_in_something_else():
-    inputs = keras.Input((WIDTH,))
-    outputs = make_head()(inputs)
-    dense = keras.layers.Dense(3, name="logits")(outputs)
-    other = keras.layers.Dense(2, name="others")(outputs)
-    for ends, names in [(dense, "'logits'"), ([dense, other], "'logits', 'o")]:
-        with refused("model", names):
-            kc.top_k_model(keras.Model(inputs, ends))
-
-
-def several_outputs(structure):
+def test_several_outputs():
+    """What is no output of classes stays as it is."""
     inputs = keras.Input((3,))
     vectors = keras.layers.Dense(WIDTH)(inputs)
-    parts = [
-        make_head(name="words")(vectors),
-        keras.layers.Dense(2, name="mood")(vectors),
-        make_head(12, name="tags")(vectors),
-    ]
-    return randomize(keras.Model(inputs, structure(parts)))
-
-
-STRUCTURES = {
-    "list": (list, ["words", "mood", "tags"]),
-    "dict": (
-        lambda parts: dict(zip("abc", parts, strict=True)),
-        ["a", "b", "c"],
-    ),
-    "nested": (
-        lambda parts: {"one": parts[0], "more": {"x": parts[1], "y": parts[2]}},
-        ["one", "x", "y"],
-    ),
-}
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_several_outputs(structure, tmp_path):
-    """What is no output of classes stays as it is."""
-    make, (words, mood, tags) = STRUCTURES[structure]
-    model = several_outputs(make)
+    words = make_head(name="words")(vectors)
+    mood = keras.layers.Dense(2, name="mood")(vectors)
+    tags = make_head(12, name="tags")(vectors)
+    outputs = {"one": words, "more": {"x": mood, "y": tags}}
+    model = randomize(keras.Model(inputs, outputs))
     predictor = kc.top_k_model(model, k=4)
     inputs = inputs_of(model)
     answer = predictor(inputs)
-    assert set(answer) == {
-        f"{words}_ids",
-        f"{words}_probabilities",
-        mood,
-        f"{tags}_ids",
-        f"{tags}_probabilities",
+    classes = {
+        f"{name}_{what}"
+        for name in ("one", "y")
+        for what in ("ids", "probabilities")
     }
-    # In whatever order a model has them.
-    (plain,) = (x for x in keras.tree.flatten(model(inputs)) if x.shape[1] == 2)
-    np.testing.assert_array_equal(answer[mood], plain)
+    assert set(answer) == {"x", *classes}
+    np.testing.assert_array_equal(answer["x"], model(inputs)["more"]["x"])
     features = model.get_layer("words").input
     features = keras.Model(model.inputs[0], features)(inputs).numpy()
-    for name, layer in ((words, "words"), (tags, "tags")):
+    for name, layer in (("one", "words"), ("y", "tags")):
         ids, shares = best_classes(model.get_layer(layer), features, 4)
         np.testing.assert_array_equal(answer[f"{name}_ids"], ids)
         np.testing.assert_allclose(
@@ -260,20 +128,26 @@ def test_several_outputs(structure, tmp_path):
         )
     with refused("k", 13):
         kc.top_k_model(model, 13)
-    predictor.save(tmp_path / "predictor.keras")
-    again = keras.saving.load_model(tmp_path / "predictor.keras")
-    for name, values in again(inputs).items():
-        np.testing.assert_array_equal(values, answer[name])
 
 
-def test_names_that_would_be_the_same():
+def test_refused():
     inputs = keras.Input((WIDTH,))
-    outputs = [
-        make_head(name="words")(inputs),
-        keras.layers.Dense(2, name="words_ids")(inputs),
-    ]
+    outputs = make_head()(inputs)
+    dense = keras.layers.Dense(3, name="logits")(outputs)
+    for argument, received, model, k in (
+        ("k", 0, nested(), 0),
+        ("model", None, keras.Sequential([make_head()]), 5),
+        ("model", "'logits'", keras.Model(inputs, dense), 5),
+    ):
+        with refused(argument, received):
+            kc.top_k_model(model, k)
+    with refused("k", CLASSES + 1):
+        features = np.zeros((2, WIDTH), "float32")
+        kc.TopClasses(CLASSES + 1)(make_head()(features))
+    other = keras.layers.Dense(2, name="words_ids")(inputs)
+    same = [make_head(name="words")(inputs), other]
     with pytest.raises(ValueError, match="two would be called 'words_ids'"):
-        kc.top_k_model(keras.Model(inputs, outputs))
+        kc.top_k_model(keras.Model(inputs, same))
 
 
 TABLES = {
@@ -281,7 +155,6 @@ TABLES = {
     "untied": lambda: kc.CodeEmbedding(
         40, WIDTH, 4, 16, reverse=kc.Reverse(False, logit_soft_cap=1.0)
     ),
-    "anchors": lambda: kc.ANTEmbedding(40, WIDTH, 6),
 }
 
 
@@ -309,15 +182,6 @@ def test_best_ids_of_logits(name, tmp_path):
         np.testing.assert_allclose(
             answer["scores"], np.take_along_axis(logits, best, -1), atol=1e-6
         )
-
-
-def test_logits_among_other_outputs():
-    table = kc.CodeEmbedding(40, WIDTH, 4, reverse=kc.Reverse(dtype="float16"))
-    vectors = keras.Input((WIDTH,))
-    outputs = {"items": table(vectors, reverse=True), "same": vectors}
-    answer = kc.top_k_model(keras.Model(vectors, outputs), 3)
-    assert set(answer.output) == {"items_ids", "items_scores", "same"}
-    assert answer.output["items_scores"].dtype == "float16"
 
 
 def test_what_follows_logits_is_refused():

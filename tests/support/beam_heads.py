@@ -46,16 +46,13 @@ def make_features(rows=6):
 def part_scores(head, features):
     """Scores that entries of the tree have for themselves, `(rows, all)`."""
     parts = [
-        features.astype("float64") @ weight.numpy().T
-        for weight in (head.nodes, head.kernel)
+        features.astype("float64") @ weight.numpy().T + bias.numpy()
+        for weight, bias in (
+            (head.nodes, head.node_bias),
+            (head.kernel, head.bias),
+        )
         if weight is not None
     ]
-    if head.bias is not None:
-        biases = [w for w in (head.node_bias, head.bias) if w is not None]
-        parts = [
-            part + bias.numpy()
-            for part, bias in zip(parts, biases, strict=True)
-        ]
     return np.concatenate(parts, axis=1)
 
 

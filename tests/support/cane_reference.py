@@ -10,8 +10,6 @@ Paper: Han, Huang & Zhang, 2018, "Candidates vs. Noises Estimation for Large
 Multi-Class Classification Problem".
 """
 
-import itertools
-
 import numpy as np
 
 
@@ -134,27 +132,6 @@ def outside(q, candidates):
     return q / q.sum()
 
 
-def expected_gradient(
-    scores, p, candidates, q, num_noises, form="separate", shared=False
-):
-    """Gradient in expectation over labels, of chances `p`, and noises.
-
-    Shared noises are drawn from all classes, by `q`; others from those outside
-    the candidates.
-    """
-    if not shared:
-        q = outside(q, candidates)
-    total = np.zeros(len(p))
-    for noises in itertools.product(np.flatnonzero(q), repeat=num_noises):
-        chance = np.prod(q[list(noises)])
-        for label, probability in enumerate(p):
-            _, gradient = loss_and_gradient(
-                scores, label, candidates, noises, q, form
-            )
-            total += chance * probability * gradient
-    return total
-
-
 def paths(tree):
     """Dict from a class to the list of edges from the root to it."""
     found = {}
@@ -205,10 +182,3 @@ def edge_gradients(tree, edges, features, label, candidates, noises, q):
             share = (edge in found[label]) - above / below
             gradients[edge] += share * features / len(noises)
     return gradients
-
-
-def softmax_loss(scores, label):
-    """Equation 1 for one example."""
-    scores = np.asarray(scores, "float64")
-    highest = scores.max()
-    return highest + np.log(np.exp(scores - highest).sum()) - scores[label]

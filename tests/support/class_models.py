@@ -1,7 +1,5 @@
 """Small tasks of classes, and what every loss has to do with them."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -116,70 +114,6 @@ def check_equal(value, gradients, reference, arrays):
     expected = numerical_gradient(reference, *arrays)
     for gradient, wanted in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
-
-
-def check_any_size(eager, traced, loss):
-    """Traced for batches of any size, a loss is what it is otherwise.
-
-    The layers draw alike.
-    """
-    features, labels = examples(20)
-    shapes = tf.TensorSpec((None, WIDTH)), tf.TensorSpec((None,), "int32")
-
-    @tf.function(input_signature=shapes)
-    def step(features, labels):
-        return loss(labels, traced(features, training=True))
-
-    wanted = loss(labels, eager(features, training=True))
-    np.testing.assert_allclose(step(features, labels), wanted, rtol=1e-5)
-    # As `tf.data` gives where all rows of a batch were filtered out.
-    assert step(features[:0], labels[:0]) == 0
-
-
-def fit(make_layer, loss, scope=None, optimizer=None, epochs=2, **kwargs):
-    """A trained model, and the losses it reported."""
-    with scope or contextlib.nullcontext():
-        model = build_model(make_layer())
-        model.compile(optimizer or keras.optimizers.Adam(0.02), loss, **kwargs)
-    history = model.fit(
-        *examples(),
-        batch_size=BATCH_SIZE,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-    )
-    return model, history.history["loss"]
-
-
-def check_exact(model, log_probabilities):
-    """Evaluation and predictions are by the probabilities of all classes.
-
-    `log_probabilities` is a function of features.
-    """
-    inputs, labels = examples()
-    layer = model.layers[-1]
-    features = model.layers[0](inputs).numpy().astype("float64")
-    scores = log_probabilities(features)
-    np.testing.assert_allclose(np.exp(scores).sum(axis=1), 1, rtol=1e-5)
-    own = scores[np.arange(len(labels)), labels]
-    losses, ranks = layer.exact(
-        tf.constant(features, "float32"), tf.constant(labels)
-    )
-    np.testing.assert_allclose(losses, -own, rtol=1e-4, atol=1e-5)
-    expected = (scores > own[:, None]).sum(axis=1)
-    np.testing.assert_array_equal(ranks, expected)
-    assert ranks.dtype == tf.int32
-    result = model.evaluate(inputs, labels, verbose=0)
-    np.testing.assert_allclose(np.ravel(result)[0], -own.mean(), rtol=1e-4)
-    ids, probabilities = layer.top_k(features.astype("float32"), k=5)
-    best = np.argsort(-scores, axis=1)[:, :5]
-    np.testing.assert_array_equal(ids, best)
-    np.testing.assert_allclose(
-        probabilities,
-        np.exp(np.take_along_axis(scores, best, axis=1)),
-        rtol=1e-4,
-        atol=1e-6,
-    )
 
 
 def log_sum_exp(scores):

@@ -4,7 +4,6 @@ import json
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
@@ -139,18 +138,6 @@ class Pooled(keras.Model):
 
     def call(self, inputs, training=False):
         return tf.reduce_mean(self.layer(inputs, training=training), axis=1)
-
-
-def marked(cases, slow):
-    """Cases as parameters, some of them slow."""
-    return [
-        pytest.param(
-            case,
-            marks=[pytest.mark.slow] if case.name in slow else [],
-            id=case.name,
-        )
-        for case in cases
-    ]
 
 
 def settled_weights(model):

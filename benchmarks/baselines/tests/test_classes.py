@@ -11,7 +11,6 @@ from class_models import WIDTH
 from class_models import FirstClasses
 from class_models import build_model
 from class_models import check_equal
-from class_models import check_exact
 from class_models import counts
 from class_models import examples
 from class_models import log_sum_exp
@@ -276,6 +275,37 @@ def random_layer(name):
     layer.build((None, WIDTH))
     randomize(layer)
     return layer
+
+
+def check_exact(model, log_probabilities):
+    """Evaluation and predictions are by the probabilities of all classes.
+
+    `log_probabilities` is a function of features.
+    """
+    inputs, labels = examples()
+    layer = model.layers[-1]
+    features = model.layers[0](inputs).numpy().astype("float64")
+    scores = log_probabilities(features)
+    np.testing.assert_allclose(np.exp(scores).sum(axis=1), 1, rtol=1e-5)
+    own = scores[np.arange(len(labels)), labels]
+    losses, ranks = layer.exact(
+        tf.constant(features, "float32"), tf.constant(labels)
+    )
+    np.testing.assert_allclose(losses, -own, rtol=1e-4, atol=1e-5)
+    expected = (scores > own[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(ranks, expected)
+    assert ranks.dtype == tf.int32
+    result = model.evaluate(inputs, labels, verbose=0)
+    np.testing.assert_allclose(np.ravel(result)[0], -own.mean(), rtol=1e-4)
+    ids, probabilities = layer.top_k(features.astype("float32"), k=5)
+    best = np.argsort(-scores, axis=1)[:, :5]
+    np.testing.assert_array_equal(ids, best)
+    np.testing.assert_allclose(
+        probabilities,
+        np.exp(np.take_along_axis(scores, best, axis=1)),
+        rtol=1e-4,
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)
