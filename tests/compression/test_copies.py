@@ -80,6 +80,14 @@ def test_vocabularies_means_and_inputs_of_other_kinds():
     np.testing.assert_array_equal(copy(rows), means(rows))
 
 
+def test_quantized_layers_stay_quantized():
+    model = words_model(layers.Dense(4, name="dense"))
+    model.get_layer("dense").quantize("int8")
+    small = compress(model)
+    assert small.get_layer("dense").quantization_mode == "int8"
+    check_rows(model, small, IDS)
+
+
 # Configs.
 
 
