@@ -10,8 +10,8 @@ TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
     "anchors": "anchor_initializer data_initializers l1 lazy_rows relations "
-    "sparse_coding sparse_rows sparse_transform transform",
-    "classes": "balanced_k_means class_scores fitted_search "
+    "sparse_coding sparse_rows transform",
+    "classes": "class_scores fitted_search "
     "noise sampling selectors tree_arrays",
     "codes": "packing",
     "compositions": "composition",
