@@ -256,3 +256,21 @@ def test_wrong_searches(search):
     ):
         with refused(argument):
             search(**{"head": head, "features": features, argument: value})
+
+
+@pytest.mark.parametrize("target, rows", [(0.8, 300), (0.99, 3000)])
+def test_share_to_find_is_seldom_found_below_the_target(target, rows):
+    needed = fitted_search.share_to_find(target, rows)
+    assert target < needed <= 1
+    assert fitted_search.stated_recall(needed, rows) == pytest.approx(target)
+    # Exactly: rows that are found with a chance just below the target.
+    logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, rows + 1)))])
+    hits = np.arange(rows + 1)
+    log_chances = logs[-1] - logs - logs[::-1]
+    log_chances += hits * np.log(target) + (rows - hits) * np.log(1 - target)
+    passes = hits >= np.ceil(needed * rows - 1e-9)
+    assert 1e-4 < np.exp(log_chances[passes]).sum() <= 0.05
+    # Few features show less than all of them found.
+    assert fitted_search.share_to_find(0.99, 100) == 1
+    stated = fitted_search.stated_recall(1.0, 100)
+    assert stated == pytest.approx(0.05 ** (1 / 100))

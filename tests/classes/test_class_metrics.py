@@ -215,3 +215,25 @@ def test_config(name):
     for k in (0, -1, 1.5):
         with refused("k", k):
             kc.ClassAccuracy(k)
+
+
+def test_weights_count_in_weighted_metrics_only():
+    model = make_model()
+    x, y = examples()
+    weights = np.random.default_rng(2).random(100)
+    weights[:10] = 0
+    head = model.layers[-1]
+    plain = expected(head, x, y)
+    right = expected(head, x, y, weights)
+    # Keras divides the sum of weighted losses by the number of examples.
+    loss = right["loss"] * weights.mean()
+    result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
+    check(result, {**plain, "loss": loss})
+    model.compile(
+        "sgd",
+        kc.CANELoss(),
+        weighted_metrics=make_metrics(),
+        run_eagerly=True,
+    )
+    result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
+    check(result, {**right, "loss": loss})

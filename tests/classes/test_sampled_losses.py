@@ -222,3 +222,35 @@ def test_layers_that_do_not_fit():
     for make_loss, _ in LOSSES.values():
         with pytest.raises(ValueError, match="output of a"):
             make_loss()(tf.constant([1]), model(np.zeros((1, WIDTH))))
+
+
+@pytest.mark.parametrize("name", ["sampled", "nce"])
+def test_equal_to_tensorflow(name):
+    noise = FixedNoise(counts())
+    # TensorFlow takes samples for different classes.
+    noise.sampled = np.array([3, 0, 7, 1, 10], "int32")
+    layer = random_layer(noise)
+    features, labels = examples(ROWS)
+    q, number = shares_of_noise(), len(noise.sampled)
+    function, expected = {
+        # As its samplers of different classes have it.
+        "sampled": (tf.nn.sampled_softmax_loss, 1 - (1 - q) ** number),
+        "nce": (tf.nn.nce_loss, number * q),
+    }[name]
+    expected = expected.astype("float32")
+    wanted = function(
+        weights=tf.constant(layer.kernel.numpy()),
+        biases=tf.constant(layer.bias.numpy()),
+        labels=tf.constant(labels[:, None], "int64"),
+        inputs=tf.constant(features),
+        num_sampled=number,
+        num_classes=NUM_CLASSES,
+        sampled_values=(
+            tf.constant(noise.sampled, "int64"),
+            tf.constant(expected[labels][:, None]),
+            tf.constant(expected[noise.sampled]),
+        ),
+    )
+    loss = LOSSES[name][0](num_sampled=number, reduction="none")
+    losses = loss(labels, layer(features, training=True))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)

@@ -347,3 +347,10 @@ def test_wrong_tables_and_texts():
         arguments = {"ids": [0, 1], "num_classes": 5, argument: value}
         with refused(argument):
             NGram.from_text(**arguments)
+
+
+def test_a_selector_without_select():
+    head = cane(CLASSES, selector=Selector())
+    features = head(np.zeros((2, 4), "float32"), training=True)
+    with refused("select", error=NotImplementedError):
+        kc.CANELoss()(np.zeros(2), features)

@@ -213,6 +213,16 @@ def test_inputs_that_are_not_taken():
         compress(model, codes(learner=NeverTrained), sample_inputs=IDS)
 
 
+class Noise(layers.Layer):
+    def call(self, inputs):
+        return inputs + tf.random.normal(tf.shape(inputs))
+
+
+def test_layers_that_give_something_else_each_time():
+    with pytest.warns(UserWarning, match="each time"):
+        compress(words_model(Noise()))
+
+
 # What cannot be copied.
 
 
@@ -227,6 +237,32 @@ class NoConfig(layers.Layer):
 
 def without_config():
     return words_model(keras.Sequential([NoConfig(wave)], name="tower"))
+
+
+class GrowsInConfig(layers.Dense):
+    def get_config(self):
+        return {**super().get_config(), "units": self.units + 1}
+
+
+class HoldsVariable(layers.Layer):
+    """Reads the table of a layer that it does not hold."""
+
+    table = None
+
+    def build(self, input_shape):
+        self.kernel = self.table
+        if self.table is None:
+            self.kernel = self.add_weight(shape=(60, 8))
+
+    def call(self, inputs):
+        return inputs @ keras.ops.transpose(self.kernel)
+
+
+def with_its_variable():
+    model, logits = words_model(), HoldsVariable(name="logits")
+    logits.table = model.get_layer("words").weights[0]
+    other = layers.Embedding(70, 8)(model.input)
+    return keras.Model(model.input, logits(model.output + other))
 
 
 class OwnConstructor(keras.Model):
@@ -252,6 +288,8 @@ def in_a_function():
         (without_config, ["'tower/no_config'"]),
         (lambda: OwnConstructor(60), ["'own'", '"rows": self.rows']),
         (in_a_function, ["'words/embeddings'"]),
+        (lambda: words_model(GrowsInConfig(4, name="more")), ["'more'"]),
+        (with_its_variable, ["share a variable"]),
     ],
 )
 def test_what_cannot_be_copied_is_named_first(make, names):

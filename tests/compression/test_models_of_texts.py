@@ -137,3 +137,13 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     # Labels and metadata; vectors of the classes have 19,200 bytes.
     more = export.file_bytes - budget.frontier.chosen.file_bytes
     assert 0 <= more < 4_000
+
+
+def test_words_that_keras_reads_back_as_lines():
+    texts = ["one\x85two three", "\x85 four", "five\u2028 six"]
+    text = layers.TextVectorization(output_sequence_length=4)
+    text.adapt(texts)
+    table = layers.Embedding(len(text.get_vocabulary()), 64)
+    model = keras.Sequential([keras.Input((), dtype="string"), text, table])
+    with pytest.raises(ValueError, match=f"{text.name}.*vocabulary"):
+        compress(model, kc.methods.Codes(1, 2), smallest=0)

@@ -102,3 +102,26 @@ def test_other_configurations(text, monkeypatch):
         wait_for_workers()
     with refused("timeout", 0):
         wait_for_workers(timeout=0)
+
+
+def test_what_else_listens_there_is_not_a_worker(addresses, monkeypatch):
+    port = port_of(addresses[1])
+    with socket.create_server(("localhost", port)) as other:
+        threading.Thread(target=answer, args=(other,), daemon=True).start()
+        message = meet(monkeypatch, {0: addresses[:2]}, 1)[0]
+    assert f"{addresses[1]} (it is not reached)" in message
+
+
+def answer(server):
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad")
+
+
+def test_a_chief_is_a_worker(addresses, monkeypatch):
+    cluster = {"chief": addresses[:1], "worker": addresses[1:2]}
+    config(monkeypatch, cluster)
+    with pytest.raises(TimeoutError, match=f"{addresses[0]} .* This one is"):
+        wait_for_workers(timeout=0.3)

@@ -1,5 +1,6 @@
 """Training goes on where a worker died."""
 
+import json
 import os
 import pathlib
 import re
@@ -211,3 +212,44 @@ def test_a_killed_worker_loses_an_epoch_at_most(tmp_path):
     for name in ("loss", "accuracy"):
         last = re.findall(rf"{name}: ([\d.]+)", again)[-1]
         assert float(last) == pytest.approx(expected[name][-1], abs=2e-4)
+
+
+def test_a_disk_that_is_full_leaves_the_last(stopped, monkeypatch):
+    def save_weights(self, path, **kwargs):
+        pathlib.Path(path).write_bytes(b"part of it")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.Model, "save_weights", save_weights)
+        with pytest.raises(OSError, match="No space left"):
+            fit(stopped)
+    _, losses = fit(stopped)
+    assert len(losses) == 2
+
+
+def fake_command(folder, name, text):
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_hosts_of_slurm_become_the_configuration(tmp_path):
+    fake_command(tmp_path, "scontrol", "printf 'one\\ntwo\\n'")
+    fake_command(tmp_path, "srun", 'shift; SLURM_PROCID=1 exec "$@"')
+    fake_command(tmp_path, "python", 'echo "$TF_CONFIG"; echo "$@" >&2')
+    ended = subprocess.run(
+        ["bash", pathlib.Path(launch.__file__).with_name("slurm.sh")],
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SLURM_SUBMIT_DIR": "/shared folder",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ended.stdout) == {
+        "cluster": {"worker": ["one:12345", "two:12345"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert ended.stderr.endswith("train.py --backup /shared folder/backup\n")

@@ -1,5 +1,6 @@
 import json
 import math
+import zipfile
 
 import keras
 import numpy as np
@@ -118,3 +119,49 @@ def test_cut_files(exported, path):
         path.write_bytes(content[:size])
         with pytest.raises(ValueError, match="cut short"):
             inspect_litert(path)
+
+
+def test_several_signatures(path):
+    module, scalar = tf.Module(), tf.TensorSpec((), "int32", "x")
+    module.less = tf.function(lambda x: {"out": x - 1}, [scalar])
+    module.more = tf.function(lambda x: {"out": x + 1}, [scalar])
+    functions = {"less": module.less, "more": module.more}
+    tf.saved_model.save(module, path.parent / "saved", functions)
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        str(path.parent / "saved"), [*functions]
+    )
+    path.write_bytes(converter.convert())
+    file = inspect_litert(path)
+    assert [each.name for each in file.signatures] == ["less", "more"]
+    assert file.ops == {"ADD": 1, "SUB": 1}
+    assert "Inputs of more:" in str(file)
+
+
+def test_subgraphs_and_files_behind_the_graph(path):
+    def count(ids):
+        return tf.while_loop(
+            lambda total: tf.reduce_sum(total) < 9, lambda x: x + 1, [ids]
+        )
+
+    path.write_bytes(convert(count))
+    before = inspect_litert(path)
+    assert {"WHILE", "LESS", "ADD"} <= set(before.ops)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labels.txt", "cat\ndog\n")
+    file = inspect_litert(path)
+    assert file.metadata == {**before.metadata, "labels.txt": 8}
+    assert file.constants == before.constants
+
+
+def test_quantized_input(path):
+    model, _ = table_file()
+    graph = model.subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    tensor.type = schema.TensorType.INT8
+    tensor.quantization = schema.QuantizationParametersT()
+    tensor.quantization.scale = np.array([0.5], "float32")
+    tensor.quantization.zeroPoint = np.array([-3], "int64")
+    file = inspect(path, model)
+    (tensor,) = file.inputs
+    assert (tensor.dtype, tensor.scale, tensor.zero_point) == ("int8", 0.5, -3)
+    assert "(None,), 0.5 * (value + 3)" in str(file)

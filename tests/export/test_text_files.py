@@ -143,6 +143,8 @@ def test_what_is_no_text(files):
     for inputs, said in (
         (["a", "b"], r"shape \(1,\)"),
         ([None], "strings.*NoneType"),
+        ([3], "strings.*numbers"),
+        (np.zeros((0,), object), "no empty axis"),
         (["\ud800"], "UTF-8"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -249,6 +251,8 @@ def test_labels_of_models_that_take_numbers(path):
         ({"labels": None}, "no labels for the 3 classes.*'output_0'"),
         ({"labels": ["a"]}, "the 3 classes.*number=1"),
         ({"labels": "abc"}, "list of strings.*'str'"),
+        ({"labels": [*"abcd"]}, "the 3 classes.*number=4"),
+        ({"labels": ["a", 2, "c"]}, "label=2"),
         ({"labels": [*"aba"]}, "label='a', place=2"),
         ({"labels": ["a", "b", "c\n"]}, r"'c\\n'"),
         ({"labels": ["a", "", "c"]}, "label=''"),
@@ -345,3 +349,38 @@ def test_another_answer_is_caught(path):
     with pytest.raises(RuntimeError, match="what Keras gives"):
         write(model, path, runtime="tf-text")
     assert not list(path.parent.iterdir())
+
+
+def test_several_outputs_have_labels_of_their_own(path):
+    text = keras.Input((1,), dtype="string", name="review")
+    rows = keras.layers.Embedding(7, 4, mask_zero=True)(word_tokenizer()(text))
+    mean = keras.layers.GlobalAveragePooling1D()(rows)
+    model = keras.Model(
+        text,
+        {
+            "stars": keras.layers.Dense(2, "softmax")(mean),
+            "mood": keras.layers.Dense(3, "softmax")(mean),
+        },
+    )
+    labels = {"mood": LABELS, "stars": ["few", "many"]}
+    made = write(model, path, runtime="mediapipe", labels=labels)
+    answer = MediaPipeModel(path)("the cat")
+    expected = model(tf.constant([["the cat"]]))
+    assert list(made.labels) == list(answer) == ["mood", "stars"]
+    for name in answer:
+        np.testing.assert_allclose(answer[name], expected[name][0], atol=1e-6)
+    names = zipfile.ZipFile(path).namelist()
+    assert names == ["mood_labels.txt", "stars_labels.txt"]
+
+
+def test_vectors_for_the_embedder(path):
+    model = keras.Sequential(text_model().layers[:-1])
+    model(tf.constant(["the"]))
+    options = {"runtime": "mediapipe", "task": "embedder"}
+    with refused("labels"):
+        write(model, path, labels=["a"], **options)
+    write(model, path, **options)
+    with MediaPipeModel(path) as run:
+        got = run.predict(TEXTS)
+    np.testing.assert_allclose(got, of_texts(model), atol=1e-6)
+    assert not zipfile.is_zipfile(path)

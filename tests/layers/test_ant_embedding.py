@@ -301,3 +301,20 @@ def test_numbers_that_may_not_be_negative():
     layer = kc.strip(layer)
     assert layer.storage.num_nonzeros == layer.nnz
     assert not layer.storage.trainable
+
+
+def test_pruned_in_steps():
+    layer = make_layer("lazy", l1=0.0, mask_zero=True)
+    layer.assign_transform(sparse_matrix())
+    model = make_model(layer, "adafactor")
+    for number in (30, 12):
+        model = kc.strip(model, number, trainable=True)
+        model.fit(INPUTS, np.arange(4), verbose=0)
+        assert model.layers[0].storage.num_nonzeros == number
+    before = model.layers[0].get_transform().values
+    for trainable in (False, True):
+        # Fixed numbers may be trained again.
+        model = kc.strip(model, trainable=trainable)
+        model.fit(INPUTS, np.arange(4), verbose=0)
+        values = model.layers[0].get_transform().values
+        assert trainable != np.array_equal(values, before)

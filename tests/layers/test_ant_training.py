@@ -367,3 +367,20 @@ def test_not_finite():
     model, _ = make_model("dense", keras.optimizers.SGD(1e30))
     with pytest.raises(tf.errors.InvalidArgumentError, match="anchors. must"):
         fit(model, epochs=1)
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_target(storage):
+    model, layer = make_model(
+        storage,
+        keras.optimizers.Adam(0.02),
+        jit_compile=False,
+        l1=L1(1e-3, target_nonzeros=60),
+    )
+    ids, labels = examples()
+    # As many epochs in one, which takes less time.
+    ids, labels = np.tile(ids, (60, 1)), np.tile(labels, 60)
+    model.fit(ids, labels, batch_size=16, shuffle=False, verbose=0)
+    assert layer.l1 > 1e-3
+    assert 30 < layer.nnz < 120
+    assert kc.strip(layer).nnz <= 60

@@ -298,3 +298,32 @@ def test_parts_of_two_layers():
     with refused(received=noise.name):
         cane(CLASSES, noise=noise)
     cane(CLASSES, WIDTH, noise=noise.from_config(noise.get_config()))
+
+
+def test_masked_steps_and_weights_do_not_count():
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, CLASSES, size=(12, 5))
+    y = rng.integers(CLASSES, size=(12, 5))
+    x[:, 3:] = 0
+    # What is masked may have labels that are no classes.
+    y[:, 3:] = -1
+    weight = rng.random((12, 5))
+    results = []
+    for labels in (y, np.where(x == 0, 7, y)):
+        keras.utils.set_random_seed(0)
+        embedding = keras.layers.Embedding(CLASSES, WIDTH, mask_zero=True)
+        inputs = keras.Input((5,), dtype="int32")
+        model = keras.Sequential([inputs, embedding, make_head()])
+        model.compile("adam", kc.CANELoss(), run_eagerly=True)
+        loss = model.fit(x, labels, sample_weight=weight, verbose=0)
+        results.append((loss.history["loss"], *model.get_weights()))
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-7)
+
+    losses, _ = model.layers[-1].exact(
+        tf.reshape(model(x), (-1, WIDTH)), np.maximum(y, 0).reshape(-1)
+    )
+    counted = weight * (x != 0)
+    expected = np.sum(losses * counted.reshape(-1)) / np.sum(x != 0)
+    loss = model.evaluate(x, y, sample_weight=weight, verbose=0)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)

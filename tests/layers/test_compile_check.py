@@ -112,6 +112,17 @@ def with_parts(head, arrange):
     return keras.Model(inputs, arrange(head(inputs), parts))
 
 
+class Subclassed(keras.Model):
+    def __init__(self, head, arrange):
+        super().__init__()
+        self.head = head
+        self.parts = keras.layers.Dense(3, activation="softmax")
+        self.arrange = arrange
+
+    def call(self, inputs, training=False):
+        return self.arrange(self.head(inputs), self.parts(inputs))
+
+
 def as_list(words, parts):
     return [words, parts]
 
@@ -125,15 +136,17 @@ def in_order_of_keys(words, parts):
 
 
 @pytest.mark.parametrize(
-    ("arrange", "given"),
+    ("make", "arrange", "given"),
     [
-        (as_list, as_list),
+        (with_parts, as_list, as_list),
         # Keras takes lists too, in the order of sorted keys.
-        (as_dict, in_order_of_keys),
+        (with_parts, as_dict, in_order_of_keys),
+        (Subclassed, as_list, as_list),
+        (Subclassed, as_dict, as_dict),
     ],
 )
-def test_several_outputs(arrange, given):
-    model = with_parts(make_head("words"), arrange)
+def test_several_outputs(make, arrange, given):
+    model = make(make_head("words"), arrange)
 
     def train(words, parts, argument="metrics"):
         loss = arrange(kc.CANELoss(), KERAS_LOSS)
@@ -150,6 +163,12 @@ def test_several_outputs(arrange, given):
     compiled(model, KERAS_LOSS)
     with pytest.raises(ValueError, match=f"'words' is:? {WRONG}"):
         model.train_on_batch(X, arrange(Y, Y % 3))
+
+
+def test_own_loops():
+    outputs = make_head()(X, training=True)
+    with pytest.raises(ValueError, match=WRONG):
+        keras.losses.sparse_categorical_crossentropy(Y, outputs)
 
 
 def test_casts_and_wrappers_lose_the_mark():

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from class_models import cane
 from class_models import randomize
 from errors import refused
@@ -197,3 +198,21 @@ def test_what_follows_logits_is_refused():
         kc.top_k_model(keras.Model(ids, looked_up(ids)))
     with refused("k", 41):
         kc.top_k_model(keras.Model(vectors, table(vectors, reverse=True)), 41)
+
+
+def test_a_sequential_that_ends_in_classes_converts(tmp_path):
+    """With built-in ops, by converters that know nothing of the layer."""
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(WIDTH), kc.CANESoftmax(CLASSES)]
+    )
+    expected = kc.top_k_model(model, 3)(inputs_of(model))
+    model.add(kc.TopClasses(3))
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    path = tmp_path / "model.tflite"
+    path.write_bytes(converter.convert())
+    file = kc.export.LiteRTModel(path)(inputs_of(model))
+    for got in (file, model.predict(inputs_of(model), verbose=0)):
+        assert set(got) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_allclose(got[name], values, rtol=1e-4)

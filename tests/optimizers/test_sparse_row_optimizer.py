@@ -251,3 +251,32 @@ def test_from_a_trained_optimizer():
 def test_refused(inner, received):
     with refused("inner", received):
         kc.optimizers.SparseRowOptimizer(inner)
+
+
+def test_set_weights():
+    optimizer = kc.optimizers.SparseRowOptimizer("adam", name="rows")
+    expected = steps_on_all_rows(optimizer)[3:]
+    again = kc.optimizers.SparseRowOptimizer.from_config(optimizer.get_config())
+    again.build(make_variables())
+    again.set_weights(expected)
+    assert_same([v.numpy() for v in again.variables], expected)
+    assert again.iterations == 4 and again.name == "rows"
+
+
+class ScaleOfColumns(keras.optimizers.Optimizer):
+    def build(self, variables):
+        super().build(variables)
+        self.scales = [
+            self.add_variable(variable.shape[1:]) for variable in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        raise NotImplementedError
+
+
+def test_slots_of_another_shape():
+    variables = make_variables()[:1]
+    optimizer = kc.optimizers.SparseRowOptimizer(ScaleOfColumns(0.1))
+    optimizer.build(variables)
+    with refused("inner", "shape=(3,)"):
+        optimizer.apply([sparse(tf.ones(SHAPE), [1])], variables)

@@ -1,6 +1,8 @@
 """Files of `CompressedVectors`: what they keep, and damaged ones."""
 
+import concurrent.futures
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -135,3 +137,23 @@ def test_foreign_files(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(ValueError, match="cannot be read as"):
             CompressedVectors.load(path)
+
+
+def test_one_of_eight_threads_writes(tmp_path):
+    small = CompressedVectors(WORDS, make_layer("codes", 5))
+    path = tmp_path / "small.npz"
+    barrier = threading.Barrier(8)
+
+    def save(_):
+        barrier.wait()
+        try:
+            small.save(path)
+        except FileExistsError:
+            return 0
+        return 1
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            path.unlink(missing_ok=True)
+            assert sum(pool.map(save, range(8))) == 1
+    assert list(tmp_path.iterdir()) == [path]
