@@ -193,6 +193,8 @@ def test_report(folder, model, small, capsys):
     for says in ("word0", "int2", "accuracy"):
         assert says in page
     assert "Pass --overwrite" in fails(capsys, f"{command} f.json")
+    twice = "report small.keras --html b.html --words words.txt --words f.json"
+    assert "--words must be given once" in fails(capsys, twice)
     command = "compress model.keras -o out.keras --max-bytes 9k --data"
     assert "`epochs`" in fails(capsys, f"{command} data.npz --epochs 0")
 
@@ -207,6 +209,9 @@ BAD_ARGUMENTS = {
     },
     "compress model.keras -o b.keras": {
         "--quantize int8": "--quantize must be given with",
+        "--max-bytes 500kib": "`max_bytes`",
+        "--layers x": "['tokens']",
+        "--max-loss 3 -m 4": "--num-codebooks must not",
         "-m 4 --epochs 7": "--epochs must be given with --max-bytes",
         "--max-bytes 9 --effort 4": "--effort must not",
         "--max-loss 0.5": "`data`",
@@ -214,6 +219,8 @@ BAD_ARGUMENTS = {
     },
     "export model.keras": {
         "b.bin": "'.tflite'",
+        "b.tflite --quantize int3": "'int3'",
+        "b.tflite --min-runtime old": "`min_runtime`",
     },
     "report": {
         ".": "the folder '.'",
@@ -305,3 +312,39 @@ def test_interrupts_and_bugs(model, capsys, monkeypatch):
     line = fails(capsys, "report model.keras", status=130)
     assert line == "keras-compembed: error: interrupted"
     assert os.listdir() == ["model.keras"]
+
+
+def test_data_of_two_inputs(folder, capsys):
+    inputs = [keras.Input((2,), name=name) for name in ("left", "right")]
+    outputs = keras.layers.Dense(2)(keras.layers.Concatenate()(inputs))
+    keras.Model(inputs, outputs).save("two.keras")
+    command = "report two.keras --html a.html --overwrite --data"
+    arrays = {f"x_validation_{x}": np.eye(2) for x in ("left", "right")}
+    np.savez("data.npz", **arrays, y_validation=[0, 1])
+    run(f"{command} data.npz")
+    assert "accuracy" in (folder / "a.html").read_text(encoding="utf-8")
+    np.savez("other.npz", x_test=np.array([None]), y_test=[2])
+    np.savez("half.npz", x_test=[1])
+    for path, says in (
+        ("half.npz", "x_test and y_test"),
+        ("other.npz", "allow_pickle"),
+        ("none.npz", "No such"),
+        ("a.html", "an .npz file"),
+    ):
+        assert says in fails(capsys, f"{command} {path}")
+
+
+@pytest.mark.slow
+def test_compress_within_a_loss(folder):
+    tokens = keras.layers.Embedding(60, 8, name="tokens")
+    pooling = keras.layers.GlobalAveragePooling1D()
+    model = save(
+        "model.keras", tokens, pooling, keras.layers.Dense(1), loss="mse"
+    )
+    ids = np.random.default_rng(0).integers(60, size=(16, 5))
+    labels = model.predict(ids, verbose=0)
+    np.savez("half.npz", x_validation=ids, y_validation=labels)
+    command = "compress model.keras -o out.keras --seed 0 --layers tokens"
+    run(f"{command} --max-loss 1 --data half.npz --frontier g.json")
+    frontier = Frontier.load("g.json")
+    assert frontier.metric == "loss" and frontier.chosen.score <= 1

@@ -281,7 +281,7 @@ def test_better_is_what_keras_says():
         metrics = [far, my_accuracy]
         model.compile("sgd", "mse", metrics=metrics, run_eagerly=True)
 
-    for metric in "loss", "far_accuracy", "my_accuracy":
+    for metric in "far_accuracy", "my_accuracy":
         options = {"num_tuned": 2, "metric": metric, "compile": compile}
         both = TuningData(None, data, **options)
         methods = [Quantized(2), Quantized(8)]
@@ -397,9 +397,15 @@ def test_options_are_checked(data):
             kc.Budget(**{name: value})
     with refused("max_bytes", 9):
         kc.Budget(9, 0.1, TuningData(data, data))
+    with refused("methods", "int8", TypeError):
+        kc.Budget(methods=["int8"])
 
 
 def test_budgets_that_do_not_fit_a_model(model, data):
+    with refused("budget", "int8", TypeError):
+        find_frontier(model, "int8")
+    with refused("layers", "'word'"):
+        find_frontier(model, layers=["word"])
     with refused("metric", "recall"):
         unknown = TuningData(None, data, metric="recall")
         compress(model, kc.Budget(9000, data=unknown))
@@ -409,3 +415,16 @@ def test_budgets_that_do_not_fit_a_model(model, data):
         compress(model, kc.Budget(9000, sample_weight={"word": [1]}))
     with pytest.raises(ValueError, match="no method"):
         compress(model, make_budget(9000, methods=[Anchors(500, 2)]))
+
+
+def test_metrics_of_no_known_direction():
+    def goodness(y, scores):
+        return scores[:, 0]
+
+    ids = np.arange(40)[:, None]
+    words = layers.Embedding(40, 8), layers.Flatten(), layers.Dense(1)
+    model = keras.Sequential([keras.Input((1,), dtype="int32"), *words])
+    model.compile("sgd", "mse", metrics=[goodness], run_eagerly=True)
+    data = TuningData(None, (ids, ids), metric="goodness")
+    with refused("mode", "goodness"):
+        compress(model, kc.Budget(9000, data=data))

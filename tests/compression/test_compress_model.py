@@ -176,3 +176,14 @@ def test_bad_models():
     small = compress(sequential(600))
     with pytest.raises(ValueError, match="already: words"):
         kc.compress_model(small, None)
+
+
+def test_what_would_be_no_smaller():
+    with pytest.raises(ValueError, match="no smaller"):
+        compress(sequential(), codes(4, 64))
+
+
+@pytest.mark.parametrize("how", ["codes", {"words": None}])
+def test_methods_of_a_wrong_type(how):
+    with refused("how", error=TypeError):
+        compress(sequential(), how)

@@ -56,6 +56,12 @@ def test_ids_of_all_kinds(combiner, kind):
     check(model, compress(model, sample_inputs=inputs), inputs)
 
 
+def test_rows_by_themselves_are_refused():
+    how = kc.methods.Codes(2, 4).for_table(pooled=False)
+    with pytest.raises(ValueError, match="'bag', but it pools by itself"):
+        compress(functional(), {"bag": how})
+
+
 def test_ragged_ids_and_single_ids():
     model = keras.Sequential([EmbedReduce(ROWS, WIDTH, name="bag")])
     ragged = tf.ragged.constant([[1, 2, 3], [], [59]], tf.int32)

@@ -104,3 +104,25 @@ def test_a_loop_over_two_devices(name, strategy):
     right, _ = fit(case)
     # Sums of devices in another order, by whose size Adam divides.
     assert_weights(model, settled_weights(right), atol=1e-4)
+
+
+def test_gradients_added_up_over_batches():
+    """By hand, as the optimizer does it."""
+    case = CASES["codes-follow"]
+    data = case.task.examples(4 * BATCH_SIZE)
+    adam = keras.optimizers.Adam(0.02, gradient_accumulation_steps=2)
+    right, loss_of = build(case)
+    right.compile(adam, loss_of, run_eagerly=True)
+    right.fit(*data, batch_size=BATCH_SIZE, shuffle=False, verbose=0)
+    (model, loss_of), adam = build(case), keras.optimizers.Adam(0.02)
+    variables, kept = model.trainable_variables, []
+    for x, y in tf.data.Dataset.from_tensor_slices(data).batch(BATCH_SIZE):
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True)) + sum(model.losses)
+        gradients = tape.gradient(loss, variables)
+        kept.append([tf.convert_to_tensor(each) for each in gradients])
+        if len(kept) == 2:
+            sums = [sum(parts) / 2 for parts in zip(*kept, strict=True)]
+            adam.apply(sums, variables)
+            kept.clear()
+    assert_weights(model, settled_weights(right), atol=1e-5)

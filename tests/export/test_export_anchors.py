@@ -17,6 +17,7 @@ from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.anchors.transform import Mixture
+from keras_compembed.litert import compressed_rows
 
 EVERY_ID = np.random.default_rng(0).permutation(ROWS).astype("int32")[None]
 # Rows of an anchor embedding: none at both ends, and next to each other.
@@ -158,3 +159,14 @@ def test_tied_outputs(path, sparsified, mixture, length):
     nnz = layer.get_transform().nnz
     large = [len(data) for *_, data in read_tensors(path) if len(data) > 1000]
     assert sorted(large) == [2001, nnz + 1, 4 * (nnz + 1)]
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(256, "uint8"), (2**15, "int16"), (2**16, "int16"), (2**17, "int32")],
+)
+def test_files_count_anchors_in_few_bytes(number, dtype):
+    columns = np.array([0, 5, number - 1])
+    stored, offset = compressed_rows._narrow_columns(columns, number)
+    assert stored.dtype == dtype
+    np.testing.assert_array_equal(stored.astype("int64") + offset, columns)

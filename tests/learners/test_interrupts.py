@@ -51,12 +51,12 @@ KD = functools.partial(gradient_learner, learners.KDCodeLearner)
 GUMBEL = functools.partial(gradient_learner, learners.GumbelCodeLearner)
 # Each with its table, and how many calls there are to one that is interrupted.
 LEARNERS = {
-    "additive": (ADDITIVE, TABLE, 4),
-    "warm": (ADDITIVE, LONG, 150),
-    "factors": (FACTORS, TABLE, 9),
-    "linear": (functools.partial(KD, "linear"), TABLE, 14),
-    "lstm": (functools.partial(KD, ("lstm", 3)), TABLE, 21),
-    "gumbel": (functools.partial(GUMBEL, "sum", refine=True), TABLE, 13),
+    "additive": (ADDITIVE, TABLE, 6),
+    "warm": (ADDITIVE, LONG, 290),
+    "factors": (FACTORS, TABLE, 16),
+    "linear": (functools.partial(KD, "linear"), TABLE, 23),
+    "lstm": (functools.partial(KD, ("lstm", 3)), TABLE, 34),
+    "gumbel": (functools.partial(GUMBEL, "sum", refine=True), TABLE, 22),
 }
 
 
