@@ -131,3 +131,37 @@ def test_streams(folder):
     result = run(*command.split(), PYTHONIOENCODING="ascii")
     assert result.returncode == 0
     assert r"gl\xfccklich" in result.stdout
+    shell = f"set -o pipefail; {shlex.join(COMMAND)} {COMPRESS} | true"
+    result = run("bash", "-c", shell)
+    assert result.returncode == 1
+    assert "stdout was closed before the work was done" in result.stderr
+    check_nothing_is_left(folder)
+
+
+def test_ignored_signals_stay_ignored(folder, monkeypatch):
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        send_in(monkeypatch, keras.Model, "save", 1, signal.SIGTERM)
+        assert main(COMPRESS.split()) == 0
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.slow
+def test_process_that_is_interrupted(folder):
+    options = {"text": True, "stdout": subprocess.PIPE}
+    command = [*COMMAND, *COMPRESS.split(), "--effort", "1000"]
+    # Python ignores Ctrl-C where a shell runs the tests in the background.
+    begin = "import signal; signal.signal(2, signal.default_int_handler)\n"
+    begin += "import sys, keras_compembed_command as c; sys.exit(c.main())"
+    command[1:2] = ["-u", "-c", begin]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, **options
+    ) as process:
+        for line in process.stdout:
+            if "learning codes 2x4" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert "Traceback" not in process.stderr.read()
+    check_nothing_is_left(folder)

@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import lzma
+import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -285,6 +287,9 @@ def test_arrays_that_are_refused(tmp_path):
 def test_wrong_arguments():
     with refused("limit", 0):
         read_vectors(__file__, limit=0)
+    for encoding in ("x", "utf-16"):
+        with refused("encoding", encoding):
+            read_vectors(__file__, encoding=encoding)
     with refused("path", "none.txt", FileNotFoundError):
         read_vectors("none.txt")
     with refused("words") as caught:
@@ -303,3 +308,51 @@ def test_damaged_files(files, name):
             check_limit(target, options)
     finally:
         path.write_bytes(data)
+
+
+def test_words_as_bytes_and_lengths_as_a_pickle(tmp_path):
+    path = tmp_path / "table.npz"
+    np.savez(path, vectors=VECTORS, words=np.char.encode(WORDS, "utf-8"))
+    assert_read(read_vectors(path))
+    # Tensors begin with the length of their header.
+    for size in range(400, 800):
+        data = safetensors.save({"t": VECTORS}, {"about": "a" * size})
+        if data.startswith(b"\x80\x02"):
+            (tmp_path / "model.safetensors").write_bytes(data)
+    assert_read(read_vectors(tmp_path / "model.safetensors", words=WORDS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["npy", "npz", "text"])
+def test_memory_is_that_of_the_table(tmp_path, kind):
+    rows = 1000 if kind == "text" else 4000
+    size = (1 if kind == "text" else 15) * 1_000_000
+    table = np.ones((rows, size // rows), "float16")
+    path, words = tmp_path / f"table.{kind}", list(map(str, range(rows)))
+    if kind == "text":
+        line = b" 1.5" * table.shape[1]
+        path.write_bytes(b"".join(b"%d%s\n" % (x, line) for x in range(rows)))
+    else:
+        (np.save if kind == "npy" else np.savez)(path, table)
+    options = {"format": "glove"} if kind == "text" else {"words": words}
+    tracemalloc.start()
+    try:
+        read = read_vectors(path, **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Lines of text take more than their numbers.
+    blocks = 10_000_000 if kind == "text" else 0
+    assert peak < 1.2 * read.vectors.nbytes + blocks
+    assert read.words == words and read.vectors.shape == table.shape
+
+
+def test_words_with_other_columns_are_refused(tmp_path):
+    np.save(tmp_path / "table.npy", VECTORS)
+    for form in ("{1} {0}", "{0}\t{1}", "{1},{0}", "{0},{1}", "x\t{1}"):
+        lines = [form.format(*x) for x in enumerate(WORDS)]
+        for header in (lines[:1], [re.sub("{.}", "name", form)]):
+            text = "\n".join(header + lines[1:])
+            (tmp_path / "words").write_text(text, "utf-8", newline="")
+            with refused("words"):
+                read_vectors(tmp_path / "table.npy", words=tmp_path / "words")
