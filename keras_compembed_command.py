@@ -20,7 +20,7 @@ _BAD_INPUTS = (
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _MODEL = "a .keras file, or .h5 of Keras 2"
 _BYTES = "bytes, e.g. 500000, 500k or 2MB (k is 1,000),"
-_QUANTIZE = ("float16", "int8", "int8_codebooks")
+_QUANTIZE = ("none", "float16", "int8", "int8_codebooks")
 _RUNTIMES = ("litert", "tf-text", "mediapipe")
 
 
@@ -104,6 +104,7 @@ def _add_compress(command, add):
     )
     add("--effort", type=float, help="time to learn codes (default: 1.0)")
     _add_learning(add)
+    _add_inputs(add)
     _add_imports(add)
     group = command.add_argument_group(
         "limits", "search for the method of least loss within one of these"
@@ -112,9 +113,7 @@ def _add_compress(command, add):
     add("--max-bytes", help=f"{_BYTES} of the LiteRT file")
     add("--max-loss", type=float, help="of a metric, on validation data")
     add = group.add_argument
-    add("--quantize", choices=_QUANTIZE, help="how the file will be quantized")
-    add("--runtime", choices=_RUNTIMES, help="what the file will run on")
-    add("--min-runtime", help="the oldest that must run it, e.g. 2.17")
+    _add_file(add)
     add(
         "--data",
         help="an .npz file with x_validation and y_validation, to choose on, "
@@ -130,12 +129,26 @@ def _add_export(command, add):
     add("model", help=_MODEL)
     add("output", help="the .tflite file to write")
     add(
+        "--max-bytes",
+        help="of the file, or none (default: those of `compress`)",
+    )
+    _add_file(add)
+    _add_inputs(add)
+    _add_imports(add)
+
+
+def _add_file(add):
+    add(
         "--runtime",
         choices=_RUNTIMES,
-        default="litert",
         help="what runs the file: litert, which takes ids; tf-text, an "
         "interpreter with ops of tensorflow-text, or mediapipe, MediaPipe "
         "Tasks, which take texts (default: litert)",
+    )
+    add(
+        "--min-runtime",
+        help="the oldest that must run it: 2.18, LiteRT 1.0.1 and MediaPipe; "
+        "2.17, the pod TensorFlowLiteSwift (default: 2.18)",
     )
     add(
         "--task",
@@ -145,15 +158,33 @@ def _add_export(command, add):
     add("--labels", help="a file of the names of the classes, one a line")
     add("--name", help="what the model is called, for the file to say")
     add("--top-k", type=int, help="give the K best classes or ids; 0: scores")
-    add("--quantize", choices=_QUANTIZE, help="(default: float32)")
+    add("--quantize", choices=_QUANTIZE, help="weights (default: int8)")
     add(
         "--optimize-for",
         choices=("latency", "size", "memory"),
         help="what to favor in look-ups (default: latency within 2 percent of "
         "the smallest file)",
     )
-    add("--min-runtime", help="the oldest that must run it, e.g. 2.17")
-    _add_imports(add)
+    add(
+        "--unroll",
+        action="store_true",
+        default=None,
+        help="recurrent layers without a loop, which MediaPipe lacks",
+    )
+
+
+def _add_inputs(add):
+    add(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="NAME:SHAPE:DTYPE",
+        help="an input of a model that does not know its own, e.g. "
+        "ids:1x32:int32, or ids:?x32:int32 for any batch; may be given "
+        "several times, in order",
+    )
+    add("--sample-inputs", help="an .npz file of inputs to compare copies on")
 
 
 def _add_report(command, add):

@@ -1,19 +1,22 @@
 """`keras-compembed compress`."""
 
+import warnings
+
 from keras_compembed import cli
 from keras_compembed.cli import files
+from keras_compembed.cli.export import OF_FILE
+from keras_compembed.cli.export import read_options
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import TuningData
+from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.compress_model import compress_model
-from keras_compembed.export.target import Target
 from keras_compembed.methods.codes import Codes
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import replacing
 
 _LIMITS = "max_bytes", "max_loss"
 _CODES = "num_codebooks", "codebook_size", "effort"
-_TARGET = "runtime", "min_runtime"
-_OF_BUDGET = "quantize", *_TARGET, "data", "epochs", "max_time", "frontier"
+_OF_BUDGET = *OF_FILE, "data", "epochs", "max_time", "frontier"
 
 
 def run(arguments):
@@ -23,8 +26,16 @@ def run(arguments):
     if frontier:
         files.check_output(frontier, ".json", arguments.overwrite)
     model = files.load_model(arguments.model, arguments.imports)
+    samples = files.read_inputs(arguments.sample_inputs, model)
+    if samples is None and arguments.inputs:
+        samples = files.some_inputs(
+            files.read_signature(arguments.inputs, model)
+        )
+    if not isinstance(how, Budget):
+        _try_export(model, samples)
+    options = arguments.layers, arguments.seed, samples
     with cli.keeping(arguments.keep_partial):
-        small = compress_model(model, how, arguments.layers, arguments.seed)
+        small = compress_model(model, how, *options)
     with replacing(path, arguments.overwrite) as temporary:
         try:
             small.save(temporary)
@@ -36,6 +47,16 @@ def run(arguments):
     if not model.compiled:
         lines.append("The result is not compiled.")
     return "\n".join(lines)
+
+
+def _try_export(model, samples):
+    """Warns before codes are learned if the model has no LiteRT file."""
+    try:
+        count_file(model, Budget(), "int8", samples)
+    except (ImportError, RuntimeError, ValueError) as error:
+        warnings.warn(
+            f"The model as it is has no LiteRT file. {error}", stacklevel=2
+        )
 
 
 def _how(arguments):
@@ -58,8 +79,7 @@ def _how(arguments):
         data = TuningData(data.get("train"), data["validation"], **epochs)
     return Budget(
         **limit,
+        **read_options(arguments),
         data=data,
-        target=Target(**files.given(arguments, *_TARGET)),
-        quantize=arguments.quantize,
         max_time=arguments.max_time,
     )

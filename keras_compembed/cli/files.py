@@ -12,6 +12,7 @@ import zipfile
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.compression.from_tf_keras import read_keras_2_file
@@ -101,6 +102,55 @@ def _read(file, stem):
         return file[stem]
     names = [name for name in file.files if name.startswith(f"{stem}_")]
     return {x.removeprefix(f"{stem}_"): file[x] for x in names} or None
+
+
+def read_signature(texts, model):
+    """Specs of what `NAME:SHAPE:DTYPE` say, in the structure of inputs."""
+    specs = []
+    for text in texts:
+        found = re.fullmatch(r"([^:]+):([?0-9x]*):(\w+)", text)
+        try:
+            name, sizes, dtype = found.groups()
+            shape = [None if x == "?" else int(x) for x in sizes.split("x")]
+            specs.append(tf.TensorSpec(shape, dtype, name))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                "--input must be NAME:SHAPE:DTYPE, such as ids:1x32:int32. "
+                f"Received: {text!r}."
+            ) from error
+    return _as_inputs({spec.name: spec for spec in specs}, model)
+
+
+def read_inputs(path, model):
+    """The arrays of an `.npz` file, in the structure of a model's inputs."""
+    if path is None:
+        return None
+    check_file(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            "--sample-inputs must be an .npz file, with an array for each "
+            f"input. Received: {path!r}."
+        )
+    with np.load(path, allow_pickle=False) as file:
+        return _as_inputs(dict(file), model)
+
+
+def some_inputs(signature):
+    """Inputs of zeros, two where an axis is open."""
+    return keras.tree.map_structure(
+        lambda spec: np.zeros([x or 2 for x in spec.shape], spec.dtype.name),
+        signature,
+    )
+
+
+def _as_inputs(named, model):
+    """Values by name, as the model is called with them; None of none."""
+    if len(named) < 2 and not isinstance(getattr(model, "input", None), dict):
+        return next(iter(named.values()), None)
+    names = [x.name for x in getattr(model, "inputs", None) or ()]
+    if isinstance(getattr(model, "input", named), dict):
+        return named
+    return [named[x] for x in names if x in named] or list(named.values())
 
 
 def load_model(path, imports=()):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.exchange.model_copy import copy_model
@@ -14,6 +15,7 @@ from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.litert.litert_form import TOLERANCES
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.files import number_of_bytes
+from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
@@ -123,16 +125,13 @@ class Budget:
             within it is searched for.
         data: Optional `keras_compembed.compression.TuningData`, needed for
             `max_loss`.
-        inputs: Optional `input_signature` of `export_litert`, which
-            subclassed models need.
-        target: Optional `keras_compembed.export.Target`, what the file is
-            for. Of a model that takes texts, files for `"tf-text"` and
-            `"mediapipe"` hold its tokenizer, which counts.
+        target, quantize, labels, top_k: Same as in `export_litert`: what the
+            file that ships is for and holds. Its tokenizer or vocabulary,
+            labels and metadata count. `quantize` defaults to `"int8"`.
         methods: Optional list of methods of `keras_compembed.methods` to
             choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
             ones of 4 and 2 bits, codes and low-rank codes of up to 3,072
             codewords, and anchors, some thousands of settings.
-        quantize, labels: As in `export_litert`: labels count too.
         sample_weight: Optional dict from a layer's name, or path, to an array
             `(input_dim,)`, how much each row counts.
         max_time: Optional number of seconds, after which nothing more is
@@ -147,11 +146,11 @@ class Budget:
         max_bytes=None,
         max_loss=None,
         data=None,
-        inputs=None,
         target=None,
         methods=None,
-        quantize=None,
+        quantize="int8",
         labels=None,
+        top_k=None,
         sample_weight=None,
         max_time=None,
     ):
@@ -173,7 +172,6 @@ class Budget:
                 "`max_bytes` must be None with `max_loss`.",
                 max_bytes=max_bytes,
             )
-        self.inputs = inputs
         self.target = check_target(target)
         require(
             methods is None or isinstance(methods, (list, tuple)),
@@ -197,6 +195,7 @@ class Budget:
         )
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
         self.labels = labels
+        self.top_k = top_k
         require(
             isinstance(sample_weight, dict | None),
             "`sample_weight` must be a dict from layers to arrays.",
@@ -234,21 +233,47 @@ def check_budget(budget):
     return budget
 
 
-def count_file(model, budget, quantize):
+def count_file(model, budget, quantize, sample_inputs=None):
     """The `LiteRTExport` of a model, of which no file is written."""
     target = dataclasses.replace(budget.target, max_bytes=None)
+    signature = None
+    if sample_inputs is not None and not is_open(model):
+        signature = keras.tree.map_structure(_spec, sample_inputs)
     if target.runtime == "mediapipe" and budget.labels is None:
         # The one that needs none; its file has the same graph, if it answers
         # classes.
         target = dataclasses.replace(target, task="embedder")
         if any(list_heads(model)):
             model = top_k_model(model, None)
-    return make_file(
-        model,
-        input_signature=budget.inputs,
-        quantize=quantize,
-        labels=budget.labels,
-        target=target,
+    zeros = [x for x in model.weights if _is_zero(x)]
+    try:
+        # The converter drops biases of zeros, which training brings back.
+        for place, weight in enumerate(zeros):
+            weight.assign(np.full(weight.shape, 1e-6 * (place + 1)))
+        return make_file(
+            model,
+            input_signature=signature,
+            quantize=quantize,
+            labels=budget.labels,
+            top_k=budget.top_k,
+            target=target,
+        )
+    finally:
+        for weight in zeros:
+            weight.assign(np.zeros(weight.shape))
+
+
+def _spec(array):
+    array = np.asarray(array)
+    return tf.TensorSpec((None, *array.shape[1:]), array.dtype)
+
+
+def _is_zero(weight):
+    """Whether a weight is a vector of floats that are zero."""
+    return (
+        len(weight.shape) == 1
+        and keras.backend.is_float_dtype(weight.dtype)
+        and not keras.ops.convert_to_numpy(weight).any()
     )
 
 

@@ -2,6 +2,7 @@
 
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.find_size import FindSize
+from keras_compembed.compression.prune_vocabulary import drop_unread_rows
 from keras_compembed.compression.tables import ReplacedTable
 from keras_compembed.compression.tables import check_model
 from keras_compembed.compression.tables import choose_tables
@@ -15,7 +16,7 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.reports.size_report import size_report
-from keras_compembed.utils.files import format_bytes
+from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.validation import require
 
 
@@ -49,6 +50,10 @@ def compress_model(
     well, and `keras.saving.load_model` loads its files where
     `keras_compembed` and the modules of the model's classes are imported. A
     table that another layer has as a variable of its own is left as it is.
+
+    In a model that takes texts, rows that no token of its vocabulary has, as
+    with `TextVectorization(max_tokens=20000)` of 2,000 words, are dropped
+    first.
 
     Without `how`, tables that are at least half zeros are stored by
     `keras_compembed.methods.Pruned`, and those of at most 256 different
@@ -112,6 +117,8 @@ def compress_model(
     check_model(model)
     if isinstance(how, Budget):
         how.check(model)
+        if not how.sample_weight:
+            model = drop_unread_rows(model, verbose)
         search = FindSize(model, how, layers, seed, sample_inputs, verbose)
         return search.within_budget()
     methods = how if isinstance(how, dict) else {None: how}
@@ -122,6 +129,8 @@ def compress_model(
                 "Codes(32, 16)`, a dict from names of layers to methods, or a "
                 f"`keras_compembed.Budget`. Received: how={how!r}."
             )
+    if all(getattr(x, "sample_weight", None) is None for x in methods.values()):
+        model = drop_unread_rows(model, verbose)
     argument, names = "layers", layers
     if isinstance(how, dict):
         argument, names = "how", how
@@ -153,8 +162,9 @@ def compress_model(
         before = size_report(model).total_bytes
         after = size_report(small).total_bytes
         print(
-            f"{model.name}: {format_bytes(before)} -> {format_bytes(after)} "
-            f"in all, {before / after:.1f} times smaller"
+            f"{model.name}: {describe_bytes(before)} -> "
+            f"{describe_bytes(after)} in all, {before / after:.1f} times "
+            "smaller"
         )
     return small
 

@@ -11,6 +11,7 @@ from keras_compembed.compression.budget import TunedCopies
 from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.frontier import Frontier
+from keras_compembed.compression.prune_vocabulary import drop_unread_rows
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.size_search import StopRequest
 from keras_compembed.compression.size_search import TablePoints
@@ -24,11 +25,12 @@ from keras_compembed.compression.tables import find_table_poolings
 from keras_compembed.compression.tables import read_tables
 from keras_compembed.compression.tables import reason_against
 from keras_compembed.exchange.copy_with import compile_like
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.methods.settings import settings_of
 from keras_compembed.utils.files import count_bytes
-from keras_compembed.utils.files import format_bytes
+from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_paths
@@ -75,6 +77,8 @@ def find_frontier(
         A `Frontier`.
     """
     check_model(model)
+    if budget is None or not budget.sample_weight:
+        model = drop_unread_rows(model, verbose)
     options = layers, seed, sample_inputs, verbose
     search = FindSize(model, check_budget(budget), *options, tunes=False)
     found = search.frontier()
@@ -161,10 +165,13 @@ class FindSize:
             # What was learned takes more bytes than what was counted.
             raise self._refusal(limit)
         chosen, small = found
+        for layer in all_layers(small):
+            if isinstance(layer, LookupLayer):
+                layer.max_file_bytes = limit
         self._publish(chosen)
         if self._verbose:
             print(f"\n{self._budget.frontier}\n")
-            size = format_bytes(search.files[chosen])
+            size = describe_bytes(search.files[chosen])
             name = self._budget.frontier.chosen.name
             print(f"{self._model.name}: {name}, a file of {size}")
         return small
@@ -340,7 +347,7 @@ class FindSize:
 
     def _file(self, small):
         """Bytes of a file, and how wide rows are with a layer behind them."""
-        export = count_file(small, self._budget, self._budget.quantize)
+        export = self._count_file(small, self._budget.quantize)
         width = None
         if len(self._tables) == 1 and export.folded_layers:
             name = export.folded_layers[0]
@@ -350,12 +357,15 @@ class FindSize:
                     width *= math.prod(places)
         return export.file_bytes, width
 
+    def _count_file(self, model, quantize):
+        return count_file(model, self._budget, quantize, self._sample_inputs)
+
     def _count_original(self):
         """Bytes of the float32 file of the model as it is, or None."""
         if count_bytes(self._model.weights) > _LARGEST_ORIGINAL:
             return None
         try:
-            return count_file(self._model, self._budget, None).file_bytes
+            return self._count_file(self._model, None).file_bytes
         except (ValueError, RuntimeError):
             # Some layers have no ops in LiteRT but in the form of a copy.
             return None

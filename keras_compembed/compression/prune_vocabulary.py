@@ -1,12 +1,14 @@
 """A model that takes texts, with a smaller vocabulary."""
 
 import keras
+import numpy as np
 
 from keras_compembed.compression.tables import check_model
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.export.text_front import list_readers
 from keras_compembed.export.text_front import split_model
+from keras_compembed.utils.model_parts import is_open
 
 
 def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
@@ -65,6 +67,34 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
     kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
     exchanges = [(table, _cut(table, kept)) for table in tables]
     exchanges.append((split.layer, tokenizer.select(kept)))
+    small = copy_with(model, exchanges)
+    compile_like(small, model)
+    return small
+
+
+def drop_unread_rows(model, verbose=1):
+    """A model without the rows of tables that no token of its text has."""
+    try:
+        split = split_model(model)
+    except ValueError:
+        return model
+    if split is None or not is_open(model):
+        return model
+    number, exchanges = len(split.vocabulary), []
+    for table in _find_readers(split.model, split.model.inputs[0]):
+        if type(table) is not keras.layers.Embedding or (
+            table.input_dim <= number or len(table.weights) != 1
+        ):
+            continue
+        exchanges.append((table, _cut(table, np.arange(number))))
+        if verbose:
+            print(
+                f"{table.name}: {table.input_dim - number:,} of "
+                f"{table.input_dim:,} rows belong to no token of "
+                f"{split.layer.name!r}, and are dropped"
+            )
+    if not exchanges:
+        return model
     small = copy_with(model, exchanges)
     compile_like(small, model)
     return small

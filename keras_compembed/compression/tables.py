@@ -20,6 +20,7 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import count_bytes
+from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.model_parts import named_layers
@@ -380,7 +381,7 @@ class ReplacedTable:
         self._say(
             f"{self.layer.input_dim} x {self.layer.output_dim} "
             f"{'table' if len(tables) == 1 else 'tables, two'}, "
-            f"{format_bytes(before)} -> {format_bytes(after)}, "
+            f"{describe_bytes(before)} -> {describe_bytes(after)}, "
             f"{before / after:.1f} times smaller, "
             f"mean cosine {' and '.join(cosines)}"
         )

@@ -16,6 +16,7 @@ from keras_compembed.export.equal_ops import rewrite_ops
 from keras_compembed.layers import top_classes
 from keras_compembed.litert.flatbuffer import count_ops
 from keras_compembed.litert.flatbuffer import get_min_runtime
+from keras_compembed.litert.flatbuffer import ops_of_runtime
 from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.utils.files import FULL
 from keras_compembed.utils.files import check_temporary_folder
@@ -48,6 +49,8 @@ _KERAS_QUANTIZES = (
     "`export_litert(model, path, quantize='int8')` store its weights in 8 bits."
 )
 _AFTER = "export a model that begins after the layer."
+# Ops that multiply by weights.
+_PRODUCTS = {"CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"}
 _ADVICE = {
     "a look-up table": f"Look values up before the model: {_AFTER}",
     "strings": f"Turn text and hashes into ids before the model: {_AFTER}",
@@ -354,11 +357,17 @@ def _explain(message, function, model):
 def check_min_runtime(model, options):
     """Raises if a file needs a newer runtime than the user has."""
     runtime = get_min_runtime(model)
-    require(
-        options.serves(runtime),
-        "The file must run on `min_runtime`, and ops of the model need "
-        f"{'.'.join(map(str, runtime))}.",
-        min_runtime=options.min_runtime,
+    if options.serves(runtime):
+        return
+    ops = ops_of_runtime(model, runtime)
+    advice = ""
+    if _PRODUCTS.intersection(ops) and options.quantize == "int8":
+        advice = " Products of int8 weights need it: pass quantize='float16'."
+    raise ValueError(
+        "The file must run on `min_runtime`. Received: "
+        f"min_runtime={options.min_runtime!r}, and a model whose "
+        f"{', '.join(ops) or 'ops'} need {'.'.join(map(str, runtime))}. Pass "
+        f"that to `Target`, and ship such a runtime.{advice}"
     )
 
 

@@ -22,6 +22,7 @@ from keras_compembed.export.conversion import trace
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms
+from keras_compembed.export.litert_layers import unroll_layers
 from keras_compembed.export.target import Runtime
 from keras_compembed.export.target import check_target
 from keras_compembed.export.text_front import TEXT
@@ -39,8 +40,11 @@ from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
+# The newest runtime of the pod TensorFlowLiteSwift.
+_POD = (2, 17, 0)
 # What ops are called that a runtime has.
 _KINDS = {
     "litert": "built-in ops",
@@ -100,7 +104,7 @@ def export_litert(
     path,
     input_signature=None,
     sample_inputs=None,
-    quantize=None,
+    quantize="int8",
     labels=None,
     top_k=None,
     target=None,
@@ -152,7 +156,7 @@ def export_litert(
             integers and scales of quantized rows, are never touched. Numbers
             of sparse transforms become multiples of a step for each anchor, in
             16 or 8 bits. With `"int8_codebooks"` only codebooks, anchors and
-            projections are int8. Defaults to `None`, float32.
+            projections are int8. `None`: float32. Defaults to `"int8"`.
         labels: Optional list of strings, the names of the classes in the order
             of the output's numbers; for several outputs of the file a dict
             from their names to such lists; where it answers the best classes
@@ -170,7 +174,7 @@ def export_litert(
             10; logits, and features for an embedder, as they are.
         target: Optional `Target`: what runs the file, and what the file must
             hold to. Defaults to `None`, the same as `Target()`: the built-in
-            ops of LiteRT.
+            ops of LiteRT 1.0.1.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
@@ -200,6 +204,16 @@ def export_litert(
     if verbose:
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
+        if export.min_runtime and check_version("", export.min_runtime) > _POD:
+            older = dataclasses.replace(
+                check_target(target), min_runtime="2.17", max_bytes=None
+            )
+            more = make_file(model, *wanted[:-1], older).file_bytes
+            more -= export.file_bytes
+            print(
+                "For the pod TensorFlowLiteSwift, 2.17, pass Target("
+                f"min_runtime='2.17'): {more:+,} bytes."
+            )
     return export
 
 
@@ -207,7 +221,7 @@ def make_file(
     model,
     input_signature=None,
     sample_inputs=None,
-    quantize=None,
+    quantize="int8",
     labels=None,
     top_k=None,
     target=None,
@@ -229,6 +243,8 @@ def make_file(
     answers = ClassAnswers(top_k, runtime.task)
     # Layers of the copy are exchanged for those of the file.
     original, copy = model, copy_model(model, float32=True)
+    if target.unroll:
+        unroll_layers(copy)
     whole = model = answers.of_graph(copy)
     split = split_model(model)
     runtime.check(split, input_signature)
@@ -283,12 +299,7 @@ def make_file(
         vocabulary = split.vocabulary_files()
         text_bytes = sum(len(each.content) for each in vocabulary)
     content = contents.add_to(content, file, vocabulary)
-    require(
-        target.max_bytes is None or len(content) <= target.max_bytes,
-        f"The file must have at most `max_bytes`, and takes "
-        f"{len(content):,} bytes.",
-        max_bytes=target.max_bytes,
-    )
+    runtime.check_size(len(content), original)
     max_error = 0.0
     if path is not None:
         names = [TEXT] if runtime.takes_texts else names

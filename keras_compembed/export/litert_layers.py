@@ -20,6 +20,7 @@ from keras_compembed.litert.litert_form import count_ids
 from keras_compembed.litert.litert_form import length_of
 from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.model_parts import all_layers
+from keras_compembed.utils.validation import require
 
 # What hands on its input outside of training.
 _PASSES = (
@@ -60,6 +61,13 @@ def exchange_forms(model, options):
             parts = [tf.constant(each.numpy()) for each in parts]
             layer.selector.frontier = functools.partial(_same, parts)
     return forms, folded
+
+
+def unroll_layers(model):
+    """Lets recurrent layers of a copy run without a loop."""
+    for layer in all_layers(model):
+        if isinstance(layer, keras.layers.RNN):
+            layer.unroll = True
 
 
 def _same(value, *args):
@@ -341,6 +349,13 @@ def inner_loop(layer, sequences, initial_state, mask=None, training=False):
 
     if layer.unroll:
         # Without a loop, for runtimes that have none.
+        require(
+            sequences.shape[1] is not None,
+            "Layers that are unrolled must have inputs of a known length: give "
+            "the tokenizer a `sequence_length`, or the input a shape.",
+            layer=layer.name,
+            shape=tuple(sequences.shape),
+        )
         found = []
         for step in range(sequences.shape[1]):
             output, states = advance(step, output, states)

@@ -21,6 +21,7 @@ from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import output_names
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -28,8 +29,8 @@ from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
 _WAYS_OUT = (
-    "Give the tokenizer a `sequence_length` and the recurrent layers "
-    "unroll=True, which needs no new training; or average or convolve the "
+    "Give the tokenizer a `sequence_length`, and pass Target('mediapipe', "
+    "unroll=True), which needs no new training; or average or convolve the "
     "vectors, or export for Target(runtime='tf-text')."
 )
 _TOKENIZER = b"TFText>FastSentencepieceTokenize"
@@ -60,9 +61,12 @@ class Target:
             tensorflow-text. `"mediapipe"`: texts in, one at a time, for
             MediaPipe Tasks as they are, on phones and in browsers. Defaults to
             `"litert"`.
-        min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
-            that must run the file: a file that needs a newer one is an error.
-            Defaults to `None`.
+        min_runtime: Optional string. The oldest TFLite runtime that must run
+            the file: a file that needs a newer one is an error. `"2.18"` is
+            LiteRT 1.0.1 (`com.google.ai.edge.litert:litert`) and MediaPipe
+            Tasks on Android and iOS, `"2.17"` the pod `TensorFlowLiteSwift`;
+            `"2.21"` reads rows of 2 bits faster. `None`: any. Defaults to
+            `"2.18"`.
         task: With `runtime="mediapipe"`, `"classifier"` for MediaPipe's
             `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
             to `None`, a classifier.
@@ -84,16 +88,22 @@ class Target:
             `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`; of sums of
             codewords and of rounded rows, to what rounding each of them makes.
         max_bytes: Optional integer. A file of more bytes is an error, and is
-            not written. Defaults to `None`.
+            not written. `None`: any size. Defaults to `"budget"`: the
+            `max_bytes` of the `keras_compembed.Budget` that the model was
+            compressed to, if there was one.
+        unroll: Boolean. Whether recurrent layers become one step after
+            another, without a loop, which MediaPipe lacks. Inputs must have a
+            known length. Defaults to `False`.
     """
 
     runtime: str = "litert"
-    min_runtime: str | None = None
+    min_runtime: str | None = "2.18"
     task: str | None = None
     optimize_for: str | None = None
     metadata: dict | None = None
     tolerance: float | None = None
-    max_bytes: int | None = None
+    max_bytes: int | str | None = "budget"
+    unroll: bool = False
 
     def __post_init__(self):
         runtimes = ("litert", "tf-text", "mediapipe")
@@ -112,7 +122,9 @@ class Target:
             check_version("min_runtime", self.min_runtime)
         if self.tolerance is not None:
             check_positive_number("tolerance", self.tolerance)
-        check_positive_int("max_bytes", self.max_bytes, optional=True)
+        if self.max_bytes != "budget":
+            check_positive_int("max_bytes", self.max_bytes, optional=True)
+        check_boolean("unroll", self.unroll)
         names = FileMetadata.__match_args__
         require(
             self.metadata is None
@@ -144,6 +156,7 @@ class Runtime:
         self.takes_texts = self.name != "litert"
         self.batch = 1 if self.takes_texts else None
         self.task = target.task
+        self._max_bytes = target.max_bytes
         if self.name == "mediapipe":
             self.task = target.task or "classifier"
 
@@ -217,6 +230,28 @@ class Runtime:
                 "sigmoid.",
                 stacklevel=4,
             )
+
+    def check_size(self, number, model):
+        """Raises if a file has more bytes than it, or its model, may have."""
+        limit, advice = self._max_bytes, ""
+        if limit == "budget":
+            limits = [
+                layer.max_file_bytes
+                for layer in all_layers(model)
+                if getattr(layer, "max_file_bytes", None)
+            ]
+            limit = min(limits, default=None)
+            advice = (
+                " The model was compressed to it for a file of other options. "
+                "Give `Budget` the `quantize`, `labels`, `top_k` and `target` "
+                "of the export, or lift the limit by Target(max_bytes=None)."
+            )
+        require(
+            limit is None or number <= limit,
+            f"The file must have at most `max_bytes`={limit or 0:,} bytes."
+            f"{advice}",
+            file_bytes=number,
+        )
 
     def check_file(self, model):
         """Raises if the runtime does not open what the converter made."""

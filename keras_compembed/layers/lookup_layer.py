@@ -30,6 +30,8 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     # The table of logits, where it is not that of rows.
     reverse_embedding = None
+    # Of the `Budget` that its model was compressed to.
+    max_file_bytes = None
 
     def __init__(
         self,
@@ -366,9 +368,11 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             store = {"store": store}
         else:
             store = self.store.get_config()
+        limit = self.max_file_bytes
         return {
             **super().get_config(),
             **store,
+            **({} if limit is None else {"max_file_bytes": limit}),
             "combiner": serialize_combiner(self.combiner),
             "reverse": self.reverse
             and keras.saving.serialize_keras_object(self.reverse),
@@ -382,7 +386,10 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         config.pop("seed", None)
         join_arguments(config, "combiner", get_combiner, _OF_COMBINER)
         join_arguments(config, "reverse", Reverse, _OF_REVERSE)
-        return super().from_config(config)
+        limit = config.pop("max_file_bytes", None)
+        layer = super().from_config(config)
+        layer.max_file_bytes = limit
+        return layer
 
     def _require_built(self, name):
         if not self.built:

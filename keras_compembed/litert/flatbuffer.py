@@ -19,6 +19,20 @@ _LOOKUP_VERSION = 4
 PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
 # A runtime that unpacks int4 once, and those that read int8 by these ops.
 UNPACK_RUNTIME = (2, 18, 0)
+# Versions of ops, and runtimes that have them, as of LiteRT's
+# runtime_version.cc: those that someone may lack.
+_RUNTIMES_OF_OPS = {
+    ("CAST", 6): (2, 15),
+    ("CAST", 7): (2, 17),
+    ("CONV_2D", 8): (2, 15),
+    ("DYNAMIC_UPDATE_SLICE", 2): (2, 17),
+    ("FULLY_CONNECTED", 11): (2, 15),
+    ("FULLY_CONNECTED", 12): (2, 17),
+    ("FULLY_CONNECTED", 13): (2, 18),
+    ("GATHER", 7): (2, 15),
+    ("GATHER_ND", 5): (2, 16),
+    ("TRANSPOSE_CONV", 5): (2, 15),
+}
 _PRODUCT_RUNTIME, _GATHER_RUNTIME = (2, 17, 0), (1, 14, 0)
 # Versions of ops by what they read; any runtime has that of int16.
 _INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
@@ -96,7 +110,10 @@ def count_ops(model):
 
 def name_op(model, operator):
     """Name of an op; that of a custom one begins with `"CUSTOM "`."""
-    code = model.operatorCodes[operator.opcodeIndex]
+    return _name_code(model.operatorCodes[operator.opcodeIndex])
+
+
+def _name_code(code):
     # Old files have a code of 8 bits only.
     number = max(code.builtinCode, code.deprecatedBuiltinCode)
     if number == schema.BuiltinOperator.CUSTOM:
@@ -121,6 +138,12 @@ def get_min_runtime_text(model):
     if buffer is None or buffer.data is None:
         return None
     return bytes(buffer.data).rstrip(b"\0").decode() or None
+
+
+def ops_of_runtime(model, version):
+    """Names of the ops of a model that need a runtime, where it is known."""
+    codes = [(_name_code(code), code.version) for code in model.operatorCodes]
+    return [x for x, y in codes if _RUNTIMES_OF_OPS.get((x, y)) == version[:2]]
 
 
 def raise_min_runtime(model, version):

@@ -119,7 +119,7 @@ def _fill(axes, frontier, points, place, figure):
                 textcoords="offset points",
                 va="top",
             )
-    axes.set_xscale("log", base=2)
+    axes.set_xscale("log", base=10)
     low, high = axes.get_xlim()
     axes.set_xlim(low / 1.1, 1.3 * high)
     axes.xaxis.set_major_formatter(

@@ -44,12 +44,12 @@ def plot_frontier(frontier, path, overwrite=False):
     figure, axes = new_figure(path, overwrite)
     axes.set_xscale("log")
     if figure_name == "error":
-        sizes = [x.file_bytes / 2**20 for x in frontier.best]
+        sizes = [x.file_bytes / 10**6 for x in frontier.best]
         errors = [x.error for x in frontier.best]
         axes.plot(sizes, errors, color=BASELINE, lw=1)
     labels, marks = [], []
     for point in points:
-        mark = point.file_bytes / 2**20, getattr(point, figure_name)
+        mark = point.file_bytes / 10**6, getattr(point, figure_name)
         color = _CHOSEN if point.is_chosen else CODES
         fill = color if point.is_exported else "none"
         axes.plot(*mark, "o", ms=6, mfc=fill, mec=color)
@@ -58,7 +58,7 @@ def plot_frontier(frontier, path, overwrite=False):
         if point.is_chosen or len(points) <= _LABELS_UP_TO:
             labels.append((*mark, point.name, color))
     if frontier.limit_bytes is not None:
-        limit = frontier.limit_bytes / 2**20
+        limit = frontier.limit_bytes / 10**6
         axes.axvline(limit, color="black", lw=0.8, ls=":")
     axes.set(xlabel="size of the LiteRT file (MB, log scale)", ylabel=title)
     axes.grid(alpha=0.25)
@@ -89,8 +89,8 @@ def plot_size_report(report, path, overwrite=False):
         for name, size in parts.items():
             axes.barh(
                 place,
-                size / 2**20,
-                left=left / 2**20,
+                size / 10**6,
+                left=left / 10**6,
                 color=COLOURS[name],
                 label=name if size and name not in named else None,
             )
@@ -98,7 +98,7 @@ def plot_size_report(report, path, overwrite=False):
             named |= {name} if size else set()
         axes.annotate(
             format_bytes(left),
-            (left / 2**20, place),
+            (left / 10**6, place),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
@@ -106,7 +106,7 @@ def plot_size_report(report, path, overwrite=False):
     axes.margins(x=0.15)
     axes.set_yticks(range(len(bars)), bars)
     axes.invert_yaxis()
-    axes.set_xlabel("MB of 2**20 bytes")
+    axes.set_xlabel("MB of 1,000,000 bytes")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper right", ncols=4, frameon=False)
     save(figure, path, overwrite)

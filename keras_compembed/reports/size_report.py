@@ -253,11 +253,15 @@ def find_originals(layers, reference, argument="reference"):
         if len(layers) == 1 and len(candidates) == 1:
             candidates = dict(zip(layers, candidates.values(), strict=True))
         shapes = [_shape(layer) for layer in candidates.values()]
-    found = {
-        name: candidates[name]
-        for name, layer in layers.items()
-        if name in candidates and _shape(candidates[name]) == _shape(layer)
-    }
+    found = {}
+    for name, layer in layers.items():
+        shape, (rows, width) = _shape(candidates.get(name)), _shape(layer)
+        if shape == (rows, width):
+            found[name] = candidates[name]
+        elif shape[-1:] == (width,) and shape[0] > rows:
+            # Rows that no token has are dropped when a model is compressed.
+            table = getattr(candidates[name], "embeddings", candidates[name])
+            found[name] = keras.ops.convert_to_numpy(table[:rows])
     if not found:
         wanted = {name: _shape(layer) for name, layer in layers.items()}
         raise ValueError(
@@ -272,4 +276,4 @@ def find_originals(layers, reference, argument="reference"):
 def _shape(source):
     if isinstance(source, keras.layers.Layer):
         return source.input_dim, source.output_dim
-    return source.shape
+    return getattr(source, "shape", ())

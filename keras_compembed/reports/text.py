@@ -1,5 +1,6 @@
 """Reports as text."""
 
+from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.files import format_bytes
 
 _MAX_NAME = 16
@@ -15,7 +16,7 @@ def format_size_report(report):
     rest = report.other_bytes
     if not report.embeddings:
         return "No embedding layers; all weights: " + (
-            "not built yet" if rest is None else format_bytes(rest)
+            "not built yet" if rest is None else describe_bytes(rest)
         )
     largest = sorted(report.embeddings, key=lambda row: -row.stored_bytes)
     # One layer takes no more space than a line that sums it up.
@@ -88,11 +89,11 @@ def _aligned(rows):
 
 
 def _notes(report, shown):
-    yield "MB = 2**20 bytes. float32, int8, int4: the tables uncompressed."
+    yield "A kB is 1,000 bytes. float32, int8, int4: the tables uncompressed."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
     if report.tokenizer_bytes:
-        size = format_bytes(report.tokenizer_bytes)
+        size = describe_bytes(report.tokenizer_bytes)
         yield f"The tokenizer takes {size} more in files that take texts."
     if len(shown) < len(report.embeddings):
         yield "`to_dict()` has each of the smaller layers."
@@ -106,7 +107,7 @@ def _notes(report, shown):
 def _layer_notes(row):
     if len(row.parts) > 1:
         yield ", ".join(
-            f"{name} {format_bytes(size)}" for name, size in row.parts.items()
+            f"{name} {describe_bytes(size)}" for name, size in row.parts.items()
         )
     if row.num_anchors is not None:
         yield (

@@ -31,7 +31,7 @@ _folders = set()
 # matrix that the converter makes int8.
 WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 _LEAST_INT8 = 1024
-_UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -166,14 +166,21 @@ def remove_temporary_folders():
 
 
 def format_bytes(count):
-    """`1816032` as `"1.73 MB"`; an MB is 2**20 bytes, as in the paper."""
+    """`1816032` as `"1.82 MB"`; a kB is 1,000 bytes, as in an app store."""
     for unit, size in _UNITS:
-        # What would round to 1024 of a unit is 1 of the next.
-        if count >= size - size / 2048:
+        # What would round to 1000 of a unit is 1 of the next.
+        if count >= size - size / 2000:
             number = count / size
             decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
             return f"{number:.{decimals}f} {unit}"
     return f"{count:.0f} B"
+
+
+def describe_bytes(count):
+    """`1816032` as `"1.82 MB (1,816,032 bytes)"`."""
+    if count < 1000:
+        return f"{count:,} bytes"
+    return f"{format_bytes(count)} ({count:,} bytes)"
 
 
 def count_bytes(variables):
