@@ -196,13 +196,40 @@ class ClassExamples:
             return self.lists
         return tf.where(self.in_range, self.labels, -1)[:, None]
 
-    def label_ranks(self):
-        """Ranks of all labels by the scores of all classes."""
+    def label_ranks(self, exclude=None):
+        """Ranks of all labels by the scores of all classes, or of others."""
         _, ranks = self._exact_of_all()
         if self.lists is None:
             ranks = ranks[:, None]
         exists = self.label_lists() >= 0
+        if exclude is not None:
+            out, ranks = self._ranks_of(exclude), tf.cast(ranks, "int32")
+            exists &= ~tf.reduce_any(
+                tf.equal(ranks[:, :, None], out[:, None]), axis=2
+            )
+            above = out[:, None] < ranks[:, :, None]
+            ranks -= tf.reduce_sum(tf.cast(above, "int32"), axis=2)
         return tf.where(exists, ranks, tf.int32.max)
+
+    def _ranks_of(self, exclude):
+        """Ranks of classes to leave out, each once."""
+        exclude = tf.cast(tf.convert_to_tensor(exclude), "int32")
+        require(
+            exclude.shape.rank == 2,
+            "`exclude` must hold a list of classes for each example, padded by "
+            "-1.",
+            shape=exclude.shape,
+        )
+        # Of equal ones, the first counts.
+        exclude = tf.sort(exclude, axis=1)
+        is_new = tf.pad(
+            tf.not_equal(exclude[:, 1:], exclude[:, :-1]),
+            ((0, 0), (1, 0)),
+            constant_values=True,
+        )
+        _, ranks = self.head.exact(self.features, tf.maximum(exclude, 0))
+        is_there = is_new & (exclude >= 0)
+        return tf.where(is_there, tf.cast(ranks, "int32"), tf.int32.max)
 
     def _exact_of_all(self):
         """What `ClassHead.exact` returns, computed once."""

@@ -21,6 +21,7 @@ from keras_compembed.utils.tensor_ops import in_parts
 from keras_compembed.utils.tensor_ops import log_add_exp
 from keras_compembed.utils.tensor_ops import log_sum_exp
 from keras_compembed.utils.tensor_ops import without_nan
+from keras_compembed.utils.validation import require
 
 # Rows that are worth one reading of the whole table.
 _LEAST_ROWS = 32
@@ -369,6 +370,36 @@ def best_of(ids, scores, k):
     scores, places = tf.math.top_k(scores, k)
     ids = tf.gather(ids, places, batch_dims=1)
     return tf.where(scores > float("-inf"), ids, -1), scores, total
+
+
+def top_k_without(top_k, k, exclude, like, num_ids):
+    """The `k` best ids and scores that are not among those to leave out.
+
+    `top_k(n)` gives ids and scores `(..., n)` for vectors such as `like`.
+    """
+    if exclude is None:
+        return top_k(k)
+    exclude = tf.cast(tf.convert_to_tensor(exclude), "int32")
+    number = exclude.shape[-1] if exclude.shape.rank else None
+    leading = tf.TensorShape(like.shape[:-1])
+    require(
+        number is not None
+        and exclude.shape[:-1].is_compatible_with(leading)
+        and k + number <= num_ids,
+        "`exclude` must hold ids for each row, padded by -1, as many as leave "
+        f"k={k} of {num_ids}: at most {num_ids - k}.",
+        shape=tuple(exclude.shape),
+    )
+    ids, scores = top_k(k + number)
+    same = tf.equal(tf.expand_dims(ids, -1), tf.expand_dims(exclude, -2))
+    is_out = tf.reduce_any(same, axis=-1)
+    # In their order, those to leave out last.
+    order = tf.range(k + number, 0, -1) - tf.where(is_out, k + number, 0)
+    places = tf.math.top_k(order, k).indices
+    is_out = tf.gather(is_out, places, batch_dims=leading.rank)
+    ids = tf.gather(ids, places, batch_dims=leading.rank)
+    scores = tf.gather(scores, places, batch_dims=leading.rank)
+    return tf.where(is_out, -1, ids), scores
 
 
 def best_in_parts(compute, inputs, k, size):

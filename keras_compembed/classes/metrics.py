@@ -178,6 +178,7 @@ class RankingMetric(ClassMetric):
     """Base of means over examples that ranks of all classes are needed for."""
 
     _settings = "k", "in_training", "ignore_class"
+    _excluded = None
 
     def __init__(
         self, k=5, name=None, dtype=None, ignore_class=None, in_training=False
@@ -186,8 +187,28 @@ class RankingMetric(ClassMetric):
         self.in_training = check_boolean("in_training", in_training)
         super().__init__(name or f"{self.prefix}_at_{k}", dtype, ignore_class)
 
+    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
+        """Counts examples.
+
+        Args:
+            y_true: Labels, or lists of them padded by -1.
+            y_pred: The output of a layer such as `CANESoftmax`.
+            sample_weight: Optional weights of examples.
+            exclude: Optional integer tensor `(rows, n)`, classes to leave out
+                of each example's ranking, such as items that were seen, padded
+                by -1. Defaults to `None`.
+        """
+        self._excluded = exclude
+        try:
+            super().update_state(y_true, y_pred, sample_weight)
+        finally:
+            self._excluded = None
+
+    def _ranks(self, examples):
+        return examples.label_ranks(self._excluded)
+
     def _hits(self, examples):
-        hits = tf.cast(examples.label_ranks() < self.k, "float32")
+        hits = tf.cast(self._ranks(examples) < self.k, "float32")
         return tf.reduce_sum(hits, axis=1)
 
     def skips(self, examples):
@@ -276,7 +297,7 @@ class NDCGAtK(RankingMetric):
     prefix = "ndcg"
 
     def values(self, examples):
-        ranks = examples.label_ranks()
+        ranks = self._ranks(examples)
         exists = examples.label_lists() >= 0
         # The best order has labels first.
         best = tf.cumsum(tf.cast(exists, "int32"), axis=1) - 1
@@ -355,7 +376,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     def values(self, examples):
         weights = self._weights_of(examples)
-        hits = examples.label_ranks() < self.k
+        hits = self._ranks(examples) < self.k
         found = tf.reduce_sum(tf.where(hits, weights, 0.0), axis=1)
         return tf.math.divide_no_nan(found, self.importance(examples))
 

@@ -9,6 +9,7 @@ from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import flat_features
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.class_scores import ClassScores
+from keras_compembed.classes.class_scores import top_k_without
 from keras_compembed.classes.class_tree import differences_of_means
 from keras_compembed.classes.class_tree import log_shares
 from keras_compembed.classes.sampling import Sampling
@@ -304,12 +305,15 @@ class CANESoftmax(ClassHead):
         """Losses and ranks of labels by the scores of all classes, in parts."""
         return self.scores.exact(features, tf.cast(labels, "int32"))
 
-    def top_k(self, features, k=5):
+    def top_k(self, features, k=5, exclude=None):
         """The most probable classes, as the selector finds them.
 
         Args:
             features: Float tensor `(..., width)`, what the layer is given.
             k: Integer. Defaults to `5`.
+            exclude: Optional integer tensor `(..., n)`, classes to leave out
+                of each answer, such as items that were seen, padded by -1.
+                Probabilities stay those among all classes. Defaults to `None`.
 
         Returns:
             Tensors `(..., k)`: int32 ids, best first, -1 where fewer were
@@ -321,11 +325,14 @@ class CANESoftmax(ClassHead):
         if not self.built:
             self.build(features.shape)
         rows = self._with_start(flat_features(features))
-        ids, scores, total = self.selector.top_k(self.scores, rows, k)
-        found = ids >= 0
-        total = tf.where(found, total[:, None], 0.0)
-        probabilities = tf.exp(scores - total)
-        return unflat(ids, features), unflat(probabilities, features)
+
+        def best(k):
+            ids, scores, total = self.selector.top_k(self.scores, rows, k)
+            total = tf.where(ids >= 0, total[:, None], 0.0)
+            probabilities = tf.exp(scores - total)
+            return unflat(ids, features), unflat(probabilities, features)
+
+        return top_k_without(best, k, exclude, features, self.num_classes)
 
     def summary(self, print_fn=None):
         """Prints what a step of training scores, and what was chosen.

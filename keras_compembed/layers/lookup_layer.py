@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
 from keras_compembed.classes.class_head import unflat
+from keras_compembed.classes.class_scores import top_k_without
 from keras_compembed.layers.options import Reverse
 from keras_compembed.layers.options import get_combiner
 from keras_compembed.layers.options import get_reverse
@@ -218,7 +219,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         scores, *others = (unflat(x, vectors, width) for x in (scores, *others))
         return options.cap(scores), *others
 
-    def top_k(self, queries, k):
+    def top_k(self, queries, k, exclude=None):
         """The ids with the highest logits, exactly.
 
         The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
@@ -228,6 +229,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         Args:
             queries: Float tensor `(..., output_dim)`.
             k: Integer from 1 to `input_dim`.
+            exclude: Optional integer tensor `(..., n)`, ids to leave out of
+                each answer, such as items that were seen, padded by -1.
+                Defaults to `None`.
 
         Returns:
             Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
@@ -241,9 +245,15 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         """
         self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
-        return self._answer(
-            queries, "`queries`", k, lambda x, rows: x.top_ids(rows, k)
-        )
+
+        def best(k):
+            scores, ids = self._answer(
+                queries, "`queries`", k, lambda x, rows: x.top_ids(rows, k)
+            )
+            return ids, scores
+
+        ids, scores = top_k_without(best, k, exclude, queries, self.input_dim)
+        return scores, ids
 
     @property
     def embeddings(self):

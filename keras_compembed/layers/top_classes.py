@@ -55,14 +55,14 @@ class TopClasses(keras.layers.Layer):
         self.supports_masking = True
         self.autocast = False
 
-    def call(self, inputs):
+    def call(self, inputs, exclude=None):
         output = read_output(inputs, type(self).__name__)
-        return answer_of(output.head, inputs, self.k)
+        return answer_of(output.head, inputs, self.k, exclude)
 
     def compute_mask(self, inputs, mask=None):
         return None if mask is None else dict.fromkeys(self._names, mask)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs, exclude=None):
         number = self.k
         if number is None and hasattr(inputs, "_keras_history"):
             number = getattr(layer_of(inputs), "num_classes", None)
@@ -101,14 +101,14 @@ class TopIds(keras.layers.Layer):
     def build(self, input_shape):
         self.table.build()
 
-    def call(self, inputs):
-        scores, ids = self.table.top_k(inputs, self.k)
+    def call(self, inputs, exclude=None):
+        scores, ids = self.table.top_k(inputs, self.k, exclude)
         return {"ids": ids, "scores": scores}
 
     def compute_mask(self, inputs, mask=None):
         return None if mask is None else {"ids": mask, "scores": mask}
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs, exclude=None):
         logits = self.table.compute_output_spec(inputs, reverse=True)
         shape = (*inputs.shape[:-1], self.k)
         return {
@@ -129,14 +129,15 @@ class TopIds(keras.layers.Layer):
         return cls(**{**config, "table": table})
 
 
-def answer_of(head, features, k):
+def answer_of(head, features, k, exclude=None):
     """What a `ClassHead` answers for features, a dict of tensors by name."""
     if k is None:
         return {"probabilities": head.probabilities(features)}
-    return dict(zip(_DTYPES, head.top_k(features, k), strict=True))
+    options = {} if exclude is None else {"exclude": exclude}
+    return dict(zip(_DTYPES, head.top_k(features, k, **options), strict=True))
 
 
-def top_k_model(model, k=5):
+def top_k_model(model, k=5, num_excluded=None):
     """A model that answers the best classes or ids, and how good they are.
 
     It shares all weights with the model it is made from: train that, predict
@@ -165,6 +166,10 @@ def top_k_model(model, k=5):
             with several.
         k: Integer, or `None` for the probabilities of all classes; logits of
             ids then stay as they are. Defaults to `5`.
+        num_excluded: Optional integer. The model then takes one more input,
+            `"exclude"`, int32 `(batch, num_excluded)`: ids to leave out of
+            each answer, such as items that were seen, padded by -1. Its inputs
+            are a dict by name. Defaults to `None`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
@@ -177,8 +182,19 @@ def top_k_model(model, k=5):
     """
     heads = find_heads(model)
     check_number("k", k, heads)
-    name = f"{model.name}_top_{'all' if k is None else k}"
-    return answering_model(model, heads, [k] * len(heads), name)
+    name, exclude = f"{model.name}_top_{'all' if k is None else k}", None
+    if num_excluded is not None:
+        sizes = [num_ids(head) for head in heads if head is not None]
+        require(
+            k is not None and all(len(x.shape) == 2 for x in model.outputs),
+            "`num_excluded` needs a `k`, and a model of one answer for each "
+            "example.",
+            k=k,
+            outputs=[x.shape for x in model.outputs],
+        )
+        check_positive_int("num_excluded", num_excluded, maximum=min(sizes) - k)
+        exclude = keras.Input((num_excluded,), dtype="int32", name="exclude")
+    return answering_model(model, heads, [k] * len(heads), name, exclude)
 
 
 def check_number(name, k, heads):
@@ -188,14 +204,14 @@ def check_number(name, k, heads):
         check_positive_int(name, k, maximum=min(sizes))
 
 
-def answering_model(model, heads, numbers, name):
+def answering_model(model, heads, numbers, name, exclude=None):
     """`top_k_model` with a layer, or None if it stays, and `k` an output."""
     names = output_names(model)
     layers = ["top_classes"]
     if len(names) > 1:
         layers = [f"{own}_top_classes" for own in names]
     answers = [
-        head and _answer(tensor, head, k, layer)
+        head and _answer(tensor, head, k, layer, exclude)
         for tensor, head, k, layer in zip(
             model.outputs, heads, numbers, layers, strict=True
         )
@@ -204,6 +220,8 @@ def answering_model(model, heads, numbers, name):
     # A Sequential has one input.
     is_list = isinstance(model, keras.Sequential)
     inputs = model.inputs[0] if is_list else model.input
+    if exclude is not None:
+        inputs = {x.name: x for x in (*model.inputs, exclude)}
     return keras.Model(inputs, outputs, name=name)
 
 
@@ -226,16 +244,22 @@ def name_answers(names, tensors, answers):
     return found
 
 
-def _answer(tensor, head, k, name):
+def _answer(tensor, head, k, name, exclude):
     """The best classes or ids, symbolically, of an output."""
+    options = {} if exclude is None else {"exclude": exclude}
     if isinstance(head, ClassHead):
-        return TopClasses(k, name=name)(tensor)
+        return TopClasses(k, name=name)(tensor, **options)
     if k is None:
         return None
     node = node_of(tensor)
     if node.operation is head:
-        return TopIds(head, k, name=name)(node.input_tensors[0])
+        return TopIds(head, k, name=name)(node.input_tensors[0], **options)
     # A model within a model.
+    require(
+        exclude is None,
+        "`num_excluded` needs logits of the model itself, not of one within.",
+        model=node.operation.name,
+    )
     inner = top_k_model(node.operation, k)
     return inner(*node.arguments.args, **node.arguments.kwargs)
 
