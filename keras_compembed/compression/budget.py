@@ -129,9 +129,10 @@ class Budget:
             file that ships is for and holds. Its tokenizer or vocabulary,
             labels and metadata count. `quantize` defaults to `"int8"`.
         methods: Optional list of methods of `keras_compembed.methods` to
-            choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
-            ones of 4 and 2 bits, codes and low-rank codes of up to 3,072
-            codewords, and anchors, some thousands of settings.
+            choose from. Defaults to `None`: tables of 8 and 4 bits, low-rank
+            ones of 4 bits, codes and low-rank codes of up to 3,072 codewords,
+            and anchors, some thousands of settings; rows of 2 bits with
+            Target(min_runtime="2.21"), which reads them fast.
         sample_weight: Optional dict from a layer's name, or path, to an array
             `(input_dim,)`, how much each row counts.
         max_time: Optional number of seconds, after which nothing more is

@@ -26,6 +26,7 @@ from keras_compembed.compression.tables import read_tables
 from keras_compembed.compression.tables import reason_against
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.methods.settings import settings_of
@@ -103,7 +104,11 @@ def find_searched_tables(model, budget, layers, seed, verbose):
             settings = settings_of(budget.methods)
         else:
             settings = settings_of(exact_methods(tables[0]))
-            settings += settings_by_default(tables[0], weight)
+            # Runtimes before 2.21 take long to read rows of 2 bits.
+            least_bits = 2 if budget.target.serves(PACKED_RUNTIMES[2]) else 4
+            settings += settings_by_default(
+                tables[0], weight, least_bits=least_bits
+            )
         settings = [
             x for x in settings if reason_against(layer, x.method) is None
         ]

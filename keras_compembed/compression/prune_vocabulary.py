@@ -6,7 +6,7 @@ import numpy as np
 from keras_compembed.compression.tables import check_model
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
-from keras_compembed.export.text_front import list_readers
+from keras_compembed.export.text_front import find_readers
 from keras_compembed.export.text_front import split_model
 from keras_compembed.utils.model_parts import is_open
 
@@ -61,7 +61,7 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
         )
     tokenizer = split.as_tokenizer()
     (ids,) = split.model.inputs
-    tables = _find_readers(split.model, ids)
+    tables = find_readers(split.model, ids)
     for table in tables:
         _check_table(table, tokenizer)
     kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
@@ -81,7 +81,7 @@ def drop_unread_rows(model, verbose=1):
     if split is None or not is_open(model):
         return model
     number, exchanges = len(split.vocabulary), []
-    for table in _find_readers(split.model, split.model.inputs[0]):
+    for table in find_readers(split.model, split.model.inputs[0]):
         if type(table) is not keras.layers.Embedding or (
             table.input_dim <= number or len(table.weights) != 1
         ):
@@ -98,24 +98,6 @@ def drop_unread_rows(model, verbose=1):
     small = copy_with(model, exchanges)
     compile_like(small, model)
     return small
-
-
-def _find_readers(model, tensor):
-    """Layers that read a tensor of a model, those of models in it too."""
-    found = {}
-    for node in list_readers(model.outputs, tensor):
-        layer = node.operation
-        # As `mask_zero` tells ids from 0, which stays 0.
-        if type(layer).__name__ == "NotEqual":
-            if tuple(node.arguments.args[1:]) == (0,):
-                continue
-        if not getattr(layer, "inputs", None):
-            found[id(layer)] = layer
-            continue
-        for given, inner in zip(node.input_tensors, layer.inputs, strict=True):
-            if given is tensor:
-                found |= {id(x): x for x in _find_readers(layer, inner)}
-    return list(found.values())
 
 
 def _check_table(layer, tokenizer):

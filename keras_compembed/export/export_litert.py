@@ -45,6 +45,12 @@ from keras_compembed.utils.validation import require
 
 # The newest runtime of the pod TensorFlowLiteSwift.
 _POD = (2, 17, 0)
+# Where users meet the first runtimes that are new enough.
+_RUNTIMES = {
+    _POD: "the pod TensorFlowLiteSwift 2.17",
+    (2, 18, 0): "LiteRT 1.0.1, MediaPipe Tasks",
+    (2, 21, 0): "ai-edge-litert 2.1.6",
+}
 # What ops are called that a runtime has.
 _KINDS = {
     "litert": "built-in ops",
@@ -75,9 +81,8 @@ class LiteRTExport:
     def __str__(self):
         text = (
             f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
-            f"of {_KINDS[self.runtime]}, runtime "
-            f"{self.min_runtime or 'unknown'} or newer, within "
-            f"{self.max_error:.1e} of Keras"
+            f"of {_KINDS[self.runtime]}, {_name_runtime(self.min_runtime)} or "
+            f"newer, within {self.max_error:.1e} of Keras"
         )
         for name, answer in self.answers.items():
             text += f", {name!r} as {answer}"
@@ -97,6 +102,15 @@ class LiteRTExport:
             if layers:
                 text += said.format(", ".join(map(repr, layers)))
         return text
+
+
+def _name_runtime(version):
+    """A TFLite runtime as users meet it."""
+    if version is None:
+        return "an unknown runtime"
+    found = [x for x in _RUNTIMES if check_version("", version) <= x]
+    known = f" ({_RUNTIMES[found[0]]})" if found else ""
+    return f"TFLite {version}{known}"
 
 
 def export_litert(

@@ -136,6 +136,11 @@ class Target:
         # It checks them.
         FileMetadata(**self.metadata or {})
 
+    def serves(self, runtime):
+        """Whether the oldest runtime to serve is at least some version."""
+        oldest = self.min_runtime
+        return oldest is None or check_version("min_runtime", oldest) >= runtime
+
 
 def check_target(target):
     """Returns a `Target`; the usual one for None."""

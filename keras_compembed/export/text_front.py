@@ -182,6 +182,24 @@ def list_readers(outputs, text):
     ]
 
 
+def find_readers(model, tensor):
+    """Layers that read a tensor of a model, those of models in it too."""
+    found = {}
+    for node in list_readers(model.outputs, tensor):
+        layer = node.operation
+        # As `mask_zero` tells ids from 0, which stays 0.
+        if type(layer).__name__ == "NotEqual":
+            if tuple(node.arguments.args[1:]) == (0,):
+                continue
+        if not getattr(layer, "inputs", None):
+            found[id(layer)] = layer
+            continue
+        for given, inner in zip(node.input_tensors, layer.inputs, strict=True):
+            if given is tensor:
+                found |= {id(x): x for x in find_readers(layer, inner)}
+    return list(found.values())
+
+
 def convert_tokenizer(tokenizer):
     """Bytes of a LiteRT file from one text `(1,)` to ids `(1, length)`."""
 

@@ -168,8 +168,8 @@ def top_k_model(model, k=5, num_excluded=None):
             ids then stay as they are. Defaults to `5`.
         num_excluded: Optional integer. The model then takes one more input,
             `"exclude"`, int32 `(batch, num_excluded)`: ids to leave out of
-            each answer, such as items that were seen, padded by -1. Its inputs
-            are a dict by name. Defaults to `None`.
+            each answer, such as items that were seen, padded by -1. It comes
+            after the others. Defaults to `None`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
@@ -221,7 +221,10 @@ def answering_model(model, heads, numbers, name, exclude=None):
     is_list = isinstance(model, keras.Sequential)
     inputs = model.inputs[0] if is_list else model.input
     if exclude is not None:
-        inputs = {x.name: x for x in (*model.inputs, exclude)}
+        if isinstance(inputs, dict):
+            inputs = {**inputs, "exclude": exclude}
+        else:
+            inputs = [*model.inputs, exclude]
     return keras.Model(inputs, outputs, name=name)
 
 

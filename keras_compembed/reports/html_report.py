@@ -14,6 +14,8 @@ from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.tables import left_tables
 from keras_compembed.export.target import Target
+from keras_compembed.export.text_front import find_readers
+from keras_compembed.export.text_front import split_model
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import words_sharing_codes
@@ -75,7 +77,7 @@ def html_report(
         original: Same as `reference` in `size_report`. Defaults to `None`.
         words: Optional list of strings, the word of each row, for all layers
             of as many rows; or a dict from the name of a layer to such a list.
-            Defaults to `None`: ids are shown.
+            Defaults to `None`: those of the model's own tokenizer, or ids.
         data: Optional tuple `(inputs, labels)` on which the model, and an
             original that is a model, are evaluated with the metrics they are
             compiled with; if one is not compiled, by the share of labels that
@@ -146,7 +148,9 @@ def _figures(model, original, words, data, frontier):
     )
     layers = named_layers(model, EMBEDDINGS)
     compressed = compressed_layers(layers)
-    words = words_by_layer(layers, words)
+    words = words_by_layer(
+        layers, _own_words(model) if words is None else words
+    )
     originals = {}
     if original is not None:
         originals = find_originals(compressed, original, "original")
@@ -257,6 +261,24 @@ def _layer(name, layer, original, words):
         figures["groups"] = groups
         figures["num_sharing"] = sum(len(own) for _, own in groups)
     return figures
+
+
+def _own_words(model):
+    """Words of the tables that a model's own tokenizer gives ids of."""
+    try:
+        split = split_model(model)
+    except ValueError:
+        return None
+    if split is None:
+        return None
+    tables = find_readers(split.model, split.model.inputs[0])
+    names = named_layers(model, EMBEDDINGS)
+    return {
+        name: split.vocabulary
+        for name, layer in names.items()
+        if any(layer is x for x in tables)
+        and layer.input_dim == len(split.vocabulary)
+    }
 
 
 def _place(model, sizes, frontier):

@@ -1,0 +1,129 @@
+"""The file that ships: its bytes, runtime and loops."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_compembed as kc
+from keras_compembed.export import Target
+from tests.support.errors import refused
+
+LABELS = [f"class {number}" for number in range(5)]
+WORDS = [f"w{number}" for number in range(600)]
+
+
+def text_model(*behind, length=6):
+    """A classifier of texts, whose table has rows that no word has."""
+    vectorize = layers.TextVectorization(
+        2000, vocabulary=WORDS, output_sequence_length=length
+    )
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            vectorize,
+            layers.Embedding(2000, 32, name="words"),
+            *behind,
+            layers.Dense(5, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A model compressed to a file with texts and labels."""
+    target = Target("mediapipe")
+    budget = kc.Budget(
+        "30k",
+        target=target,
+        labels=LABELS,
+        methods=[kc.methods.Codes(16, 32, effort=0.1)],
+    )
+    model = text_model(layers.GlobalAveragePooling1D())
+    model.get_layer("words").build()
+    return kc.compress_model(model, budget, seed=0, verbose=0)
+
+
+def test_a_file_with_texts_and_labels_keeps_its_limit(small, tmp_path):
+    small.save(tmp_path / "small.keras")
+    again = keras.saving.load_model(tmp_path / "small.keras")
+    options = {"labels": LABELS, "verbose": 0, "overwrite": True}
+    path = tmp_path / "small.tflite"
+    # Of a fresh head, biases are zero; those that training gives count.
+    assert not again.layers[-1].bias.numpy().any()
+    again.fit(tf.constant(WORDS[:32]), np.arange(32) % 5, verbose=0)
+    options["target"] = Target("mediapipe")
+    made = kc.export_litert(again, path, **options)
+    assert 25_000 < made.file_bytes <= 30_000
+    with refused("max_bytes") as caught:
+        kc.export_litert(again, path, quantize=None, **options)
+    assert "=30,000 bytes" in str(caught.value)
+    options["target"] = Target("mediapipe", max_bytes=None)
+    made = kc.export_litert(again, path, quantize=None, **options)
+    assert made.file_bytes > 30_000
+
+
+def test_rows_of_no_token_are_dropped_first(small, capsys):
+    model = text_model(layers.GlobalAveragePooling1D())
+    half = kc.compress_model(model, kc.methods.Quantized(8))
+    assert "1,398 of 2,000 rows" in capsys.readouterr().out
+    for each in (small, half):
+        assert each.get_layer("words").input_dim == 602
+    texts = tf.constant(["w0 w599 nothing", "w3"])
+    np.testing.assert_allclose(half(texts), model(texts), atol=1e-3)
+    (row,) = kc.size_report(half, model).embeddings
+    assert row.table_bytes == 4 * 602 * 32
+    assert row.fidelity.mean_cosine > 0.99
+    weight = np.ones(2000)
+    kept = kc.compress_model(
+        model, kc.methods.Quantized(8).for_table(weight), verbose=0
+    )
+    assert kept.get_layer("words").input_dim == 2000
+
+
+def test_recurrent_layers_are_unrolled_for_mediapipe(tmp_path):
+    model = text_model(layers.LSTM(4))
+    path = tmp_path / "lstm.tflite"
+    options = {"labels": LABELS, "verbose": 0}
+    with pytest.raises(ValueError, match="unroll=True"):
+        kc.export_litert(model, path, target=Target("mediapipe"), **options)
+    target = Target("mediapipe", unroll=True)
+    made = kc.export_litert(model, path, target=target, **options)
+    assert "WHILE" not in made.ops
+    open_ended = text_model(layers.LSTM(4), length=None)
+    with refused():
+        kc.export_litert(
+            open_ended, path, target=target, overwrite=True, **options
+        )
+
+
+def test_a_runtime_that_is_too_old_names_the_op(tmp_path):
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(64)])
+    options = {"verbose": 0, "overwrite": True}
+    path, target = tmp_path / "m.tflite", Target(min_runtime="2.16")
+    with pytest.raises(ValueError, match="FULLY_CONNECTED.*2.17.*float16"):
+        kc.export_litert(model, path, target=target, **options)
+    made = kc.export_litert(
+        model, path, quantize="float16", target=target, **options
+    )
+    assert made.min_runtime < "2.16"
+
+
+def test_the_message_tells_what_an_older_runtime_costs(tmp_path, capsys):
+    codes = kc.CodeEmbedding(5000, 16, num_codebooks=16)
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), codes])
+    path = tmp_path / "m.tflite"
+    kc.export_litert(model, path)
+    said = capsys.readouterr().out
+    assert "TFLite 2.18.0 (LiteRT 1.0.1, MediaPipe Tasks) or newer" in said
+    target = Target(min_runtime="2.17")
+    older = kc.export_litert(
+        model, path, target=target, overwrite=True, verbose=0
+    )
+    assert older.min_runtime < "2.18"
+    newer = kc.export_litert(model, path, overwrite=True, verbose=0)
+    more = older.file_bytes - newer.file_bytes
+    assert f"Target(min_runtime='2.17'): {more:+,} bytes" in said
