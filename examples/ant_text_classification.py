@@ -183,7 +183,9 @@ def main(argv=None):
         model = keras.Sequential([*trained.inputs, *trained.layers])
         model.save(output / f"{name}.keras")
         path = output / f"{name}.tflite"
-        export = kc.export_litert(model, path, overwrite=True, verbose=0)
+        export = kc.export_litert(
+            model, path, quantize=None, overwrite=True, verbose=0
+        )
         sizes = kc.size_report(model)
         size = sizes.embeddings[0]
         outputs = LiteRTModel(path).predict(ids)

@@ -315,7 +315,7 @@ def main(argv=None):
     figures = {
         "file_bytes": export.file_bytes,
         "table_bytes": kc.export_litert(
-            full, output / "table.tflite", overwrite=True
+            full, output / "table.tflite", quantize=None, overwrite=True
         ).file_bytes,
         "seed": args.seed,
         "items": len(known),
