@@ -43,7 +43,7 @@ class Target:
 
     Example:
 
-    >>> target = Target(min_runtime="2.16", max_bytes=200_000)
+    >>> target = Target(min_runtime="2.17", max_bytes=200_000)
     >>> model = keras.Sequential(
     ...     [keras.Input((None,), dtype="int32"), kc.CodeEmbedding(1000, 64)]
     ... )
