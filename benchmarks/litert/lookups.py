@@ -194,7 +194,14 @@ def export(layer, row, path, quantize):
     if row.pooled:
         rows = keras.layers.GlobalAveragePooling1D()(rows)
     model = keras.Model(ids, rows)
-    kc.export_litert(model, path, quantize=quantize, overwrite=True, verbose=0)
+    kc.export_litert(
+        model,
+        path,
+        quantize=quantize,
+        target=kc.export.Target(min_runtime=None),
+        overwrite=True,
+        verbose=0,
+    )
 
 
 class TableLookup(keras.layers.Layer):

@@ -239,16 +239,18 @@ def shapes_of(part, length):
 
 def export(model, row, shapes, path):
     """Writes a file, and returns its path."""
+    target = {"min_runtime": None}
     options = {"quantize": row.quantize}
     inputs = model.input if len(model.inputs) > 1 else model.inputs[0]
     if KINDS[row.model].best:
         # Of random weights, 8 bits put others first.
         tolerance = 1e9 if row.quantize else None
-        options["target"] = kc.export.Target(tolerance=tolerance)
+        target["tolerance"] = tolerance
         if row.codes is None:
             model = keras.Model(inputs, models.BestItems(TOP)(model.outputs[0]))
         else:
             options["top_k"] = TOP
+    options["target"] = kc.export.Target(**target)
     kc.export_litert(model, path, overwrite=True, verbose=0, **options)
     return path
 

@@ -285,7 +285,7 @@ def test_better_is_what_keras_says():
         options = {"num_tuned": 2, "metric": metric, "compile": compile}
         both = TuningData(None, data, **options)
         methods = [Quantized(2), Quantized(8)]
-        budget = kc.Budget("1MB", data=both, methods=methods)
+        budget = kc.Budget("1MB", data=both, methods=methods, quantize=None)
         compress(model, budget)
         assert budget.frontier.chosen.name == "int8"
         scores = {point.name: point.score for point in budget.frontier}
@@ -408,11 +408,13 @@ def test_budgets_that_do_not_fit_a_model(model, data):
         find_frontier(model, layers=["word"])
     with refused("metric", "recall"):
         unknown = TuningData(None, data, metric="recall")
-        compress(model, kc.Budget(9000, data=unknown))
+        compress(model, kc.Budget(9000, data=unknown, quantize=None))
     with refused("max_bytes", "None"):
-        compress(model, kc.Budget())
+        compress(model, kc.Budget(quantize=None))
     with refused("sample_weight", "'word'"):
-        compress(model, kc.Budget(9000, sample_weight={"word": [1]}))
+        compress(
+            model, kc.Budget(9000, sample_weight={"word": [1]}, quantize=None)
+        )
     with pytest.raises(ValueError, match="no method"):
         compress(model, make_budget(9000, methods=[Anchors(500, 2)]))
 

@@ -55,8 +55,8 @@ def test_what_is_done_and_skipped_is_said(capsys):
     # As many bytes are not below it.
     compress(model, smallest=1920, verbose=1)
     said = capsys.readouterr().out
-    assert "tiny: left as it is, 640 B is below 1.88 KB" in said
-    assert "large: 60 x 8 table, 1.88 KB -> 1.12 KB" in said
+    assert "tiny: left as it is, 640 B is below 1.92 kB" in said
+    assert "large: 60 x 8 table, 1.92 kB (1,920 bytes) -> 1.14 kB" in said
     compress(model, codes(2), layers=["large"], verbose=1)
     said = capsys.readouterr().out
     assert "unnamed: left as it is, not named in `layers`" in said

@@ -170,7 +170,12 @@ def export(model, inputs, path):
             inputs,
         )
     return kc.export_litert(
-        model, path, input_signature=signature, sample_inputs=inputs, verbose=0
+        model,
+        path,
+        input_signature=signature,
+        sample_inputs=inputs,
+        verbose=0,
+        quantize=None,
     )
 
 

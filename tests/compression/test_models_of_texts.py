@@ -114,7 +114,9 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     labels = [f"a long name of class {number}" for number in range(3)]
     methods = [kc.methods.Quantized(2), kc.methods.Quantized(8)]
     target = kc.export.Target("mediapipe")
-    budget = kc.Budget(28_000, target=target, methods=methods, labels=labels)
+    budget = kc.Budget(
+        28_000, target=target, methods=methods, labels=labels, quantize=None
+    )
     export = export_within(budget, trained, labels, tmp_path)
     assert export.text_bytes > 10_000
     assert export.file_bytes <= 28_000
@@ -131,7 +133,7 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     )
     target = kc.export.Target("mediapipe")
     methods = [kc.methods.Quantized(2)]
-    budget = kc.Budget(60_000, target=target, methods=methods)
+    budget = kc.Budget(60_000, target=target, methods=methods, quantize=None)
     labels = [str(number) for number in range(300)]
     export = export_within(budget, model, labels, tmp_path)
     # Labels and metadata; vectors of the classes have 19,200 bytes.

@@ -74,7 +74,7 @@ def test_language_model_in_half_precision(tmp_path, capsys):
     for weight, old in zip(layer.weights, before, strict=True):
         changed = not np.array_equal(weight.numpy(), old)
         assert changed == weight.trainable, weight.path
-    kc.export_litert(small, tmp_path / "small.tflite", verbose=0)
+    kc.export_litert(small, tmp_path / "small.tflite", verbose=0, quantize=None)
 
 
 def with_lora(layer):

@@ -83,27 +83,29 @@ def test_bad_arguments(tmp_path):
     with refused("metadata", "x"):
         write(model, path, metadata={"title": "x"})
     with refused("target", "mediapipe"):
-        export_litert(model, path, target="mediapipe")
+        export_litert(model, path, target="mediapipe", quantize=None)
     with refused("path", "model.keras"):
-        export_litert(model, tmp_path / "model.keras")
+        export_litert(model, tmp_path / "model.keras", quantize=None)
     with refused("model", "CodeEmbedding"):
-        export_litert(model.layers[1], path)
+        export_litert(model.layers[1], path, quantize=None)
     with refused("input_signature", "5"):
-        export_litert(_Subclassed(), path, input_signature=(None, 5))
+        export_litert(
+            _Subclassed(), path, input_signature=(None, 5), quantize=None
+        )
     with refused("input_signature"):
-        export_litert(keras.Sequential([code_embedding()]), path)
+        export_litert(keras.Sequential([code_embedding()]), path, quantize=None)
     missing = tmp_path / "missing" / "model.tflite"
     with refused(received=missing, error=FileNotFoundError):
-        export_litert(model, missing)
+        export_litert(model, missing, quantize=None)
     assert not os.listdir(tmp_path)
 
 
 def test_an_existing_file_is_kept_or_replaced(path, capsys):
     path.write_text("old")
     with refused("overwrite=True", error=FileExistsError):
-        export_litert(mean_model(), path)
+        export_litert(mean_model(), path, quantize=None)
     assert path.read_text() == "old"
-    made = export_litert(mean_model(), path, overwrite=True)
+    made = export_litert(mean_model(), path, overwrite=True, quantize=None)
     assert made.file_bytes == path.stat().st_size > 3
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading == str(made)

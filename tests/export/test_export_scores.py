@@ -153,7 +153,9 @@ def test_arguments(path):
     with pytest.raises(ValueError, match="'shares'"):
         write(keras.Model(model.input, shares), path, top_k=3)
     with refused("top_k", 65):
-        export_litert(make_model(tree_head("even")), path, top_k=65)
+        export_litert(
+            make_model(tree_head("even")), path, top_k=65, quantize=None
+        )
     dense = keras.Sequential([ids_input(), code_embedding()])
     with refused("model"):
         write(dense, path, top_k=3)

@@ -106,7 +106,7 @@ def test_inputs_that_are_no_real_numbers(path):
     inputs = keras.Input((3,), dtype="string")
     layer = keras.layers.Lambda(lambda x: tf.ones(tf.shape(x)), name="ones")
     with pytest.raises(ValueError, match="text.*'ones"):
-        export_litert(keras.Model(inputs, layer(inputs)), path)
+        export_litert(keras.Model(inputs, layer(inputs)), path, quantize=None)
 
 
 def test_failures_within_the_converter_are_value_errors(path, monkeypatch):
@@ -123,7 +123,9 @@ def warning_of(model, path, **kwargs):
     """The warning that an export gives; others are TensorFlow's."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        export_litert(model, path, verbose=0, overwrite=True, **kwargs)
+        export_litert(
+            model, path, quantize=None, verbose=0, overwrite=True, **kwargs
+        )
     (warning,) = (w for w in caught if w.category is UserWarning)
     # It points at the caller.
     assert warning.filename == __file__

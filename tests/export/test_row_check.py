@@ -144,7 +144,7 @@ class WithPositions(keras.Layer):
 def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     ids = ids_input(ROWS)
     vectors = WithPositions()(code_embedding(name="tokens")(ids))
-    made = export_litert(keras.Model(ids, vectors), path)
+    made = export_litert(keras.Model(ids, vectors), path, quantize=None)
     assert made.held_layers == ("tokens",)
     assert made.not_held_layers == ("positions",)
     assert made.max_error < 1e-6 and made.max_row_error < 1e-6

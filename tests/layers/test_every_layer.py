@@ -340,7 +340,10 @@ def test_types_of_ids(case):
 def test_export(case, trained, tmp_path):
     top_k = 3 if isinstance(case.task, Classes) else None
     export = kc.export_litert(
-        trained(case).model, tmp_path / "model.tflite", top_k=top_k
+        trained(case).model,
+        tmp_path / "model.tflite",
+        top_k=top_k,
+        quantize=None,
     )
     assert export.max_error < 1e-4
 

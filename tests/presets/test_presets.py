@@ -51,7 +51,7 @@ def saved(model, tmp_path_factory):
     """A preset that tests only read."""
     folder = tmp_path_factory.mktemp("presets")
     tflite = folder / "exported.tflite"
-    kc.export_litert(model, tflite, verbose=0)
+    kc.export_litert(model, tflite, verbose=0, quantize=None)
     files = {**FILES, "model.tflite": tflite}
     return kc.save_preset(model, folder / "sorter", CARD, FIGURES, files)
 

@@ -74,7 +74,7 @@ def test_bars_add_up(tmp_path, axes):
         place = names.index("as stored")
         bars = axes[-1].patches
         bars = [x for x in bars if round(x.get_y() + 0.4) == place]
-        total = sum(bar.get_width() for bar in bars) * 2**20
+        total = sum(bar.get_width() for bar in bars) * 10**6
         assert total == pytest.approx(report.total_bytes)
         (legend,) = axes[-1].figure.legends
         shown = {text.get_text() for text in legend.get_texts()}
@@ -89,7 +89,7 @@ def test_frontiers(tmp_path, axes):
     ]
     Frontier(points, limit_bytes=5).plot(tmp_path / "a.png")
     line = axes[0].lines[0].get_xydata()
-    np.testing.assert_allclose(line, [[4 / 2**20, 0.4], [9 / 2**20, 0.1]])
+    np.testing.assert_allclose(line, [[4 / 10**6, 0.4], [9 / 10**6, 0.1]])
     assert {x.get_text() for x in axes[0].texts} >= {"a", "b", "c"}
 
 

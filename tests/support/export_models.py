@@ -67,7 +67,8 @@ def write(model, path, **options):
 
     Options may be fields of a `Target`.
     """
-    options = {"verbose": 0, "overwrite": True, **options}
+    usual = {"quantize": None, "min_runtime": None}
+    options = {"verbose": 0, "overwrite": True, **usual, **options}
     fields = {field.name for field in dataclasses.fields(kc.export.Target)}
     target = {name: options.pop(name) for name in fields & set(options)}
     options["target"] = kc.export.Target(**target)

@@ -52,7 +52,7 @@ def make_model(tables=1):
 
 
 def make_hypermodel(model=None, layers=("words0",), rates=None, **options):
-    budget = kc.Budget(**{"methods": SMALL, **options})
+    budget = kc.Budget(**{"methods": SMALL, "quantize": None, **options})
     model = model or make_model()
     return kc.tuning.CompressedHyperModel(model, budget, layers, rates, 0, 0)
 
@@ -64,7 +64,7 @@ def hypermodel():
 
 def file_bytes(model, folder):
     path = folder / "model.tflite"
-    kc.export_litert(model, path, overwrite=True, verbose=0)
+    kc.export_litert(model, path, overwrite=True, verbose=0, quantize=None)
     return path.stat().st_size
 
 

@@ -89,7 +89,7 @@ def test_no_numbers_of_bytes(value):
 
 @pytest.mark.parametrize(
     "count, expected",
-    [(0, "0 B"), (10 * 1024 - 1, "10.0 KB"), (2**20 - 1, "1.00 MB")],
+    [(0, "0 B"), (9_999, "10.0 kB"), (999_999, "1.00 MB")],
 )
 def test_format_bytes(count, expected):
     assert format_bytes(count) == expected
