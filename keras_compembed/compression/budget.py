@@ -246,36 +246,20 @@ def count_file(model, budget, quantize, sample_inputs=None):
         target = dataclasses.replace(target, task="embedder")
         if any(list_heads(model)):
             model = top_k_model(model, None)
-    zeros = [x for x in model.weights if _is_zero(x)]
-    try:
-        # The converter drops biases of zeros, which training brings back.
-        for place, weight in enumerate(zeros):
-            weight.assign(np.full(weight.shape, 1e-6 * (place + 1)))
-        return make_file(
-            model,
-            input_signature=signature,
-            quantize=quantize,
-            labels=budget.labels,
-            top_k=budget.top_k,
-            target=target,
-        )
-    finally:
-        for weight in zeros:
-            weight.assign(np.zeros(weight.shape))
+    return make_file(
+        model,
+        input_signature=signature,
+        quantize=quantize,
+        labels=budget.labels,
+        top_k=budget.top_k,
+        target=target,
+        is_trained_later=True,
+    )
 
 
 def _spec(array):
     array = np.asarray(array)
     return tf.TensorSpec((None, *array.shape[1:]), array.dtype)
-
-
-def _is_zero(weight):
-    """Whether a weight is a vector of floats that are zero."""
-    return (
-        len(weight.shape) == 1
-        and keras.backend.is_float_dtype(weight.dtype)
-        and not keras.ops.convert_to_numpy(weight).any()
-    )
 
 
 def _check_data(name, data, has_steps=False):

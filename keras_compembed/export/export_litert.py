@@ -231,6 +231,14 @@ def export_litert(
     return export
 
 
+def _fill_biases(model):
+    """Fills vectors of zeros: the converter drops them, training does not."""
+    for place, weight in enumerate(model.weights):
+        if len(weight.shape) == 1 and "float" in weight.dtype:
+            if not keras.ops.any(weight):
+                weight.assign(keras.ops.full(weight.shape, 1e-6 * (1 + place)))
+
+
 def make_file(
     model,
     input_signature=None,
@@ -241,6 +249,7 @@ def make_file(
     target=None,
     path=None,
     overwrite=False,
+    is_trained_later=False,
 ):
     """Same as `export_litert`; without a path, a file is counted only."""
     check_temporary_folder()
@@ -287,6 +296,8 @@ def make_file(
             samples, outputs = run_on_inputs(model, signature, sample_inputs)
         texts = split and not runtime.takes_texts and [split.some_text()]
         check_copy(original, copy, texts or samples)
+    if is_trained_later:
+        _fill_biases(model)
     contents.check(outputs[0], answers.sizes)
     check_inputs(called, signature, is_given=is_given)
     runtime.check_outputs(samples, outputs)
