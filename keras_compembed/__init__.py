@@ -112,3 +112,9 @@ __all__ = [
     "tuning",
     "vectors",
 ]
+
+# `dir` shows public names only.
+__dir__ = __all__.copy
+for _part in map(globals().get, __all__):
+    if hasattr(_part, "__all__"):
+        _part.__dir__ = _part.__all__.copy

@@ -1,11 +1,18 @@
 """README, docs and examples of docstrings run; public names are documented."""
 
 import doctest
+import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
 
 import keras
 import numpy as np
@@ -19,6 +26,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 # Of examples that do not run everywhere.
 NEEDED = {"from_wordnet": "WordNet's files"}
+NO_CODE = ("py.typed", "reports/page.html")
+PIP = (sys.executable, "-m", "pip", "--quiet")
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Examples that take over a second.
 SLOW = (
@@ -91,6 +100,48 @@ def test_snippet_runs(page, code, folder, strategy, monkeypatch):
     assert ("small.tflite" in code) == small.exists()
     if small.exists():
         assert small.stat().st_size < 3000 * 64
+
+
+@pytest.mark.slow
+def test_readme_runs_from_the_wheel(folder, tmp_path_factory):
+    made = tmp_path_factory.mktemp("made")
+    settings = made / "settings.cfg"
+    # Nothing is built in the checkout, and nothing downloaded.
+    settings.write_text(
+        f"[build]\nbuild_base={made}\n[egg_info]\negg_base={made}"
+    )
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", made]
+    run(*PIP, "wheel", ROOT, *options, DIST_EXTRA_CONFIG=str(settings))
+    (path,) = made.glob("*.whl")
+    packed = set(zipfile.ZipFile(path).namelist())
+    files = [x for x in (ROOT / "keras_compembed").rglob("*") if x.is_file()]
+    files = [x for x in files if "__pycache__" not in x.parts]
+    assert {x.relative_to(ROOT).as_posix() for x in files} <= packed
+    assert {f"keras_compembed/{name}" for name in NO_CODE} <= packed
+
+    venv.create(made / "env")
+    python = made / "env/bin/python"
+    (site,) = made.glob("env/lib/python*/site-packages")
+    # The .pth files there, such as that of an editable install, are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-index", path)
+    parts = blocks(README, "python")
+    if not all(map(importlib.util.find_spec, ("tensorflow_text", "mediapipe"))):
+        parts = [part for part in parts if "kc.text." not in part]
+    lines = (
+        "import keras_compembed, numpy as np",
+        f"assert keras_compembed.__file__.startswith({str(site)!r})",
+        f"for part in {parts!r}:",
+        "    exec(part, dict(x=np.zeros((4, 8), int), y=np.zeros(4)))",
+    )
+    run(python, "-I", "-c", "\n".join(lines))
+
+
+def run(*command, **variables):
+    result = subprocess.run(
+        command, env=os.environ | variables, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_command_line_runs(folder, capsys):

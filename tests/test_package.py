@@ -2,11 +2,11 @@ import importlib.metadata
 import importlib.util
 import inspect
 import pathlib
+import pickle
 import re
 import runpy
 import subprocess
 import sys
-import zipfile
 
 import keras
 import pytest
@@ -40,42 +40,6 @@ def test_import_needs_no_extra():
     assert result.stdout == "CodeEmbedding\n", result.stderr
 
 
-@pytest.mark.slow
-def test_wheel_has_what_is_no_code(tmp_path):
-    root = pathlib.Path(__file__).parents[1]
-    steps = "egg_info --egg-base {0} build --build-base {0} bdist_wheel -d {0}"
-    result = subprocess.run(
-        [sys.executable, "setup.py", *steps.format(tmp_path).split()],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    (path,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(path) as wheel:
-        packed = set(wheel.namelist())
-        wheel.extractall(tmp_path / "site")
-    package = root / "keras_compembed"
-    for file in package.rglob("*"):
-        if file.is_file() and "__pycache__" not in file.parts:
-            assert file.relative_to(root).as_posix() in packed
-    code = (
-        "import keras_compembed as kc; name = 'review_words';"
-        "print(kc.from_preset(name, 'README.md').parent,"
-        "kc.from_preset(name).most_similar('good', topn=1))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path / "site",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    place = tmp_path / "site/keras_compembed/saved_models/review_words"
-    assert result.stdout.startswith(f"{place} [('"), result.stderr
-
-
 def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ImportError, match="KERAS_BACKEND=tensorflow"):
@@ -90,6 +54,54 @@ def test_public_names():
         inner = value.__all__ if inspect.ismodule(value) else [name]
         names += inner
     assert len(names) <= 85
+
+
+def public_values():
+    for name in kc.__all__:
+        value = getattr(kc, name)
+        if inspect.ismodule(value):
+            yield from (getattr(value, inner) for inner in value.__all__)
+        else:
+            yield value
+
+
+def signatures(value):
+    """Yields those of a function, or what the site shows of a class."""
+    found = [("", value)]
+    if inspect.isclass(value):
+        ours = [
+            x for x in value.__mro__ if x.__module__.startswith(kc.__name__)
+        ]
+        found = [item for cls in ours for item in vars(cls).items()]
+    for name, each in found:
+        each = getattr(each, "fget", None) or each
+        each = inspect.unwrap(getattr(each, "__func__", each))
+        is_shown = inspect.isfunction(each) and each.__doc__
+        if name == "__init__" or (is_shown and not name.startswith("_")):
+            yield each.__qualname__, inspect.signature(each, eval_str=True)
+
+
+def test_public_signatures_have_hints():
+    missing = []
+    for value in public_values():
+        for name, signature in signatures(value):
+            hints = {
+                each.name: each.annotation
+                for each in signature.parameters.values()
+                if each.name not in ("self", "cls")
+            }
+            if not name.endswith("__init__"):
+                hints["return"] = signature.return_annotation
+            unset = inspect.Signature.empty
+            missing += [(name, x) for x in hints if hints[x] is unset]
+    assert missing == []
+
+
+def test_public_names_alone_are_listed():
+    for module in [kc, *map(vars(kc).get, kc.__all__)]:
+        if inspect.ismodule(module):
+            assert dir(module) == sorted(module.__all__)
+    assert kc.layers and pickle.loads(pickle.dumps(kc.Sampling)) is kc.Sampling
 
 
 def test_private_names_of_keras_are_listed():

@@ -20,20 +20,20 @@ class AnchorInitializer:
     # The same instance gives the same answers at every call. Layers save what
     # was chosen, not what it was chosen from: no class needs a config.
 
-    def __init__(self, seed=None):
+    def __init__(self, seed: int | None = None):
         if seed is None:
             seed = random.randint(0, 2**31 - 1)
         self.seed = check_positive_int("seed", seed, minimum=0)
 
-    def sizes(self, num_anchors):
+    def sizes(self, num_anchors: int) -> tuple:
         """Tuple of the sizes of the sets that `num_anchors` fall into."""
         return (num_anchors,)
 
-    def choose(self, input_dim, num_anchors):
+    def choose(self, input_dim: int, num_anchors: int) -> np.ndarray:
         """The ids that anchors stand for, -1 for none, as int64."""
         return np.full(num_anchors, -1, "int64")
 
-    def vectors(self, num_anchors, output_dim):
+    def vectors(self, num_anchors: int, output_dim: int) -> np.ndarray:
         """The anchors to start from, float32 `(num_anchors, output_dim)`."""
         return random_basis(num_anchors, output_dim, self.seed)
 

@@ -1,6 +1,7 @@
 """Anchors chosen by counts, documents or the rows of a table."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
@@ -46,7 +47,12 @@ class Frequency(AnchorInitializer):
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
     """
 
-    def __init__(self, counts=None, documents=None, seed=None):
+    def __init__(
+        self,
+        counts: ArrayLike | None = None,
+        documents: list | tuple | None = None,
+        seed: int | None = None,
+    ):
         super().__init__(seed)
         is_one_given = (counts is None) != (documents is None)
         rule = "Either `counts` or `documents` must be given."
@@ -118,7 +124,12 @@ class KMeansPlusPlus(AnchorInitializer):
           and Figure 2
     """
 
-    def __init__(self, table, counts=None, seed=None):
+    def __init__(
+        self,
+        table: ArrayLike,
+        counts: ArrayLike | None = None,
+        seed: int | None = None,
+    ):
         super().__init__(seed)
         self.table = check_fitted_table(table)
         self.counts = None

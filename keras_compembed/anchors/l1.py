@@ -59,11 +59,11 @@ class L1(Settings):
 
     def __init__(
         self,
-        l1=1e-5,
-        non_negative=True,
-        threshold="coordinate",
-        target_nonzeros=None,
-        negative_weight=0.0,
+        l1: float = 1e-5,
+        non_negative: bool = True,
+        threshold: str = "coordinate",
+        target_nonzeros: int | None = None,
+        negative_weight: float = 0.0,
     ):
         self.l1 = check_positive_number("l1", l1, zero=True)
         self.non_negative = check_boolean("non_negative", non_negative)
@@ -80,11 +80,11 @@ class L1(Settings):
         )
 
     @property
-    def by_coordinate(self):
+    def by_coordinate(self) -> bool:
         """Whether each coordinate has a threshold of its own."""
         return self.threshold == "coordinate"
 
-    def follow_target(self, l1, count):
+    def follow_target(self, l1: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         """The next `l1`, nearer to what gives `target_nonzeros`."""
         ratio = tf.cast(count + 1, "float32") / self.target_nonzeros
         factor = tf.clip_by_value(

@@ -1,9 +1,11 @@
 """Pairs of related objects."""
 
 import numbers
+import os
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.anchors.wordnet import wordnet_pairs
 from keras_compembed.utils.saving import pack_array
@@ -50,7 +52,7 @@ class Relations:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.3
     """
 
-    def __init__(self, pairs, input_dim):
+    def __init__(self, pairs: ArrayLike, input_dim: int):
         # Of larger ones the keys would not fit in int64.
         self.input_dim = check_positive_int(
             "input_dim", input_dim, maximum=2**31
@@ -74,7 +76,7 @@ class Relations:
         self.keys = keys[np.diff(keys, prepend=-1) != 0]
 
     @classmethod
-    def from_clusters(cls, labels):
+    def from_clusters(cls, labels: ArrayLike) -> "Relations":
         """Relates all objects of a cluster with each other.
 
         Example:
@@ -106,14 +108,14 @@ class Relations:
     @classmethod
     def from_tokens(
         cls,
-        tokens,
-        input_dim,
-        window=10,
-        min_count=1,
-        top=None,
-        min_information=None,
-        ignore=(),
-    ):
+        tokens: ArrayLike,
+        input_dim: int,
+        window: int = 10,
+        min_count: int = 1,
+        top: int | None = None,
+        min_information: float | None = None,
+        ignore: ArrayLike = (),
+    ) -> "Relations":
         """Relates ids that occur near each other in a text.
 
         Example:
@@ -154,7 +156,9 @@ class Relations:
         return cls(np.stack(np.divmod(keys, input_dim), axis=1), input_dim)
 
     @classmethod
-    def from_wordnet(cls, vocabulary, folder):
+    def from_wordnet(
+        cls, vocabulary: list | tuple, folder: str | os.PathLike
+    ) -> "Relations":
         """Relates words that WordNet relates at once.
 
         Those are synonyms, hypernyms with their hyponyms, and antonyms, of
@@ -183,12 +187,12 @@ class Relations:
         return cls(wordnet_pairs(vocabulary, folder), len(vocabulary))
 
     @property
-    def pairs(self):
+    def pairs(self) -> np.ndarray:
         """int64 array `(pairs, 2)`, sorted, each with the lower id first."""
         first, second = np.divmod(self.keys, self.input_dim)
         return np.stack([first, second], axis=1)[first < second]
 
-    def free_entries(self, anchor_ids):
+    def free_entries(self, anchor_ids: ArrayLike) -> tuple:
         """The entries of a transform that relations keep from shrinking.
 
         Entry (u, c) is one if u is related to the object that anchor c stands
@@ -214,7 +218,7 @@ class Relations:
         in_row = np.bincount(rows, minlength=self.input_dim)
         return np.append(0, np.cumsum(in_row)), columns[order]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `from_config`, with pairs compressed to text."""
         keys = self.pairs @ [self.input_dim, 1]
         # Small numbers, of which most bytes are 0.

@@ -151,13 +151,13 @@ class Transform(Settings):
 
     def __init__(
         self,
-        storage=None,
-        mixture=None,
-        initializer=None,
-        regularizer=None,
-        softmax_rows=None,
-        num_sets=1,
-        max_nonzeros=None,
+        storage: str | None = None,
+        mixture: str | None = None,
+        initializer: str | keras.Initializer | None = None,
+        regularizer: str | keras.Regularizer | None = None,
+        softmax_rows: int | None = None,
+        num_sets: int = 1,
+        max_nonzeros: int | None = None,
     ):
         if isinstance(storage, dict):
             storage = keras.saving.deserialize_keras_object(storage)
@@ -185,7 +185,7 @@ class Transform(Settings):
             "softmax_rows", softmax_rows, optional=True
         )
 
-    def shaped(self, num_rows, num_anchors):
+    def shaped(self, num_rows: int, num_anchors: int) -> TransformRows:
         """The same with a storage of its own, of this shape."""
         rows = self.storage
         if rows is None:
@@ -206,6 +206,6 @@ class Transform(Settings):
         )
         return self.changed(storage=rows)
 
-    def changed(self, **changes):
+    def changed(self, **changes: object) -> "Transform":
         """The same but for some arguments."""
         return Transform(**vars(self) | changes)

@@ -65,11 +65,11 @@ class ApproximateNearest(Selector):
 
     def __init__(
         self,
-        num_lists=None,
-        num_probes=None,
-        refresh_every=None,
-        capacity_factor=2.0,
-        **kwargs,
+        num_lists: int | None = None,
+        num_probes: int | None = None,
+        refresh_every: int | None = None,
+        capacity_factor: float = 2.0,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         check_positive_int("num_lists", num_lists, optional=True)

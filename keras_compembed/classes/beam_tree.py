@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.class_scores import best_of
 from keras_compembed.classes.class_tree import ClassTree
 from keras_compembed.classes.class_tree import differences_of_biases
@@ -63,11 +64,11 @@ class BeamTree(Selector):
 
     def __init__(
         self,
-        tree,
-        beam_width=None,
-        max_frontier=1024,
-        refresh_every=None,
-        **kwargs,
+        tree: ClassTree,
+        beam_width: int | None = None,
+        max_frontier: int = 1024,
+        refresh_every: int | None = None,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         if isinstance(tree, ClassTree):
@@ -176,7 +177,7 @@ class BeamTree(Selector):
         )
         return best_of(*found, k)
 
-    def frontier(self, scores):
+    def frontier(self, scores: ClassScores) -> tuple:
         """Entries that are scored for all, their vectors and their biases."""
         entries, number = self.start.value, self._frontier_nodes
         parts = []

@@ -23,7 +23,7 @@ class ClassHead(WholeLoad, keras.layers.Layer):
 
     # Subclasses have `exact`, `choices`, `row_probabilities` and `top_k`.
 
-    def __init__(self, num_classes, **kwargs):
+    def __init__(self, num_classes: int, **kwargs: object):
         num_classes = check_positive_int("num_classes", num_classes, 2)
         super().__init__(**kwargs)
         self.num_classes = num_classes
@@ -72,14 +72,14 @@ class ClassHead(WholeLoad, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def probabilities(self, features):
+    def probabilities(self, features: tf.Tensor) -> tf.Tensor:
         """Probabilities `(..., num_classes)`, in memory all at once."""
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
         return unflat(self.row_probabilities(flat_features(features)), features)
 
-    def draw(self, examples):
+    def draw(self, examples: "ClassExamples") -> Draw:
         """What a step considers, a `Draw`: here, all classes."""
         losses, best = self.choices(examples.features, examples.labels)
         return Draw(losses, tf.ones_like(best), best)

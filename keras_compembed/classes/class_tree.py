@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.classes.balanced_k_means import balanced_parts
 from keras_compembed.classes.balanced_k_means import cluster_levels
@@ -64,7 +65,7 @@ class ClassTree:
           Multi-Class Classification Problem, 2018, section 4.2
     """
 
-    def __init__(self, children, num_classes):
+    def __init__(self, children: ArrayLike, num_classes: int):
         self.num_classes = check_positive_int(
             "num_classes", num_classes, maximum=_MOST_CLASSES
         )
@@ -84,8 +85,13 @@ class ClassTree:
 
     @classmethod
     def from_vectors(
-        cls, vectors, branching=10, weights=None, seed=None, verbose=1
-    ):
+        cls,
+        vectors: ArrayLike,
+        branching: int = 10,
+        weights: ArrayLike | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+    ) -> "ClassTree":
         """Builds a tree by hierarchical balanced k-means.
 
         From the top down, each node's classes are split into clusters whose
@@ -116,8 +122,14 @@ class ClassTree:
 
     @classmethod
     def from_labels(
-        cls, x, y, branching=10, num_classes=None, seed=None, verbose=1
-    ):
+        cls,
+        x: ArrayLike,
+        y: ArrayLike,
+        branching: int = 10,
+        num_classes: int | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+    ) -> "ClassTree":
         """Builds a tree from labelled examples, as `from_vectors`.
 
         Classes are placed by the means of their examples, those without any
@@ -153,7 +165,9 @@ class ClassTree:
         return cls.from_vectors(means, branching, counts, seed, verbose)
 
     @classmethod
-    def from_frequencies(cls, counts, branching=2):
+    def from_frequencies(
+        cls, counts: ArrayLike, branching: int = 2
+    ) -> "ClassTree":
         """Builds the Huffman tree: frequent classes near the root.
 
         No tree of this branching has a smaller mean depth by `counts`.
@@ -167,7 +181,7 @@ class ClassTree:
         return cls(huffman_children(counts, branching), len(counts))
 
     @classmethod
-    def from_taxonomy(cls, paths):
+    def from_taxonomy(cls, paths: Sequence) -> "ClassTree":
         """Builds a tree from names of groups.
 
         A group's only child takes its place.
@@ -187,7 +201,7 @@ class ClassTree:
         return cls(taxonomy_children(paths), len(paths))
 
     @classmethod
-    def from_groups(cls, groups):
+    def from_groups(cls, groups: ArrayLike) -> "ClassTree":
         """Builds a tree of one level of subsets below the root.
 
         Args:
@@ -209,7 +223,9 @@ class ClassTree:
         return cls(pad_children(entries, [len(counts), *counts]), len(groups))
 
     @classmethod
-    def random(cls, num_classes, branching=10, seed=None):
+    def random(
+        cls, num_classes: int, branching: int = 10, seed: int | None = None
+    ) -> "ClassTree":
         """Builds a tree over classes in random order, evenly branched.
 
         Args:
@@ -236,7 +252,7 @@ class ClassTree:
         )
         return self
 
-    def paths(self):
+    def paths(self) -> np.ndarray:
         """Inner nodes above each class.
 
         Returns:
@@ -255,7 +271,7 @@ class ClassTree:
             rows, nodes, places = rows[below], nodes[below], places[below]
         return paths
 
-    def depths(self):
+    def depths(self) -> np.ndarray:
         """Edges from the root to each class, int32 array `(num_classes,)`."""
         sizes = (1, *self.level_sizes)
         # The last is the root's, at -1.

@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.classes.approximate_nearest import ALIGNED
 from keras_compembed.classes.approximate_nearest import ApproximateNearest
@@ -23,7 +24,13 @@ _ENTRIES = 1 << 22
 _RISK = 0.05
 
 
-def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
+def calibrate_beam(
+    head: keras.Layer,
+    features: ArrayLike,
+    target_recall: float = 0.99,
+    k: int = 1,
+    verbose: int = 1,
+) -> dict:
     """Sets the beam width at which search finds what scoring all would find.
 
     Recall is the share of the `k` best classes of all that are among the `k`
@@ -114,8 +121,13 @@ def _in_batches(top_k, features, k):
 
 
 def fit_search(
-    head, features, target_recall=0.99, k=1, num_lists=None, verbose=1
-):
+    head: keras.Layer,
+    features: ArrayLike,
+    target_recall: float = 0.99,
+    k: int = 1,
+    num_lists: int | None = None,
+    verbose: int = 1,
+) -> keras.Layer:
     """A layer of the same classes that searches lists of them to predict.
 
     For layers trained without one, by `FrequentClasses` say, whose

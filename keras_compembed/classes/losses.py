@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.classes.class_head import ClassExamples
 from keras_compembed.classes.class_head import read_examples
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.noise import random_bits
@@ -27,11 +28,11 @@ class ClassLoss(PackedConfig, keras.losses.Loss):
 
     def __init__(
         self,
-        evaluation="exact",
-        ignore_class=None,
-        name=None,
-        reduction="sum_over_batch_size",
-        **kwargs,
+        evaluation: str = "exact",
+        ignore_class: int | None = None,
+        name: str | None = None,
+        reduction: str = "sum_over_batch_size",
+        **kwargs: object,
     ):
         super().__init__(name=name, reduction=reduction, **kwargs)
         self.evaluation = check_choice(
@@ -39,7 +40,7 @@ class ClassLoss(PackedConfig, keras.losses.Loss):
         )
         self.ignore_class = check_label("ignore_class", ignore_class)
 
-    def training_losses(self, examples):
+    def training_losses(self, examples: ClassExamples) -> tf.Tensor:
         """Losses `(rows,)` of examples in training; a mask leaves some out."""
         return examples.draw().losses
 
@@ -192,12 +193,18 @@ class SampledLoss(ClassLoss):
     correction = "count"
     _settings = *ClassLoss._settings, "num_sampled"
 
-    def __init__(self, num_sampled=None, **kwargs):
+    def __init__(self, num_sampled: int | None = None, **kwargs: object):
         super().__init__(**kwargs)
         check_positive_int("num_sampled", num_sampled, optional=True)
         self.num_sampled = num_sampled
 
-    def sampled_losses(self, label, sampled, left_out, num_classes):
+    def sampled_losses(
+        self,
+        label: tf.Tensor,
+        sampled: tf.Tensor,
+        left_out: tf.Tensor,
+        num_classes: int,
+    ) -> tf.Tensor:
         """Losses by corrected scores of labels `(rows,)` and of samples."""
         raise NotImplementedError
 

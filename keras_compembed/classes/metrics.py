@@ -5,7 +5,9 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
+from keras_compembed.classes.class_head import ClassExamples
 from keras_compembed.classes.class_head import read_examples
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.utils.saving import PackedConfig
@@ -25,19 +27,24 @@ class ClassMetric(PackedConfig, keras.metrics.Mean):
     _settings = ("ignore_class",)
     default_name = None
 
-    def __init__(self, name=None, dtype=None, ignore_class=None):
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+    ):
         super().__init__(name=name or self.default_name, dtype=dtype)
         self.ignore_class = check_label("ignore_class", ignore_class)
 
-    def values(self, examples):
+    def values(self, examples: ClassExamples) -> tf.Tensor:
         """One number for each of `ClassExamples`."""
         raise NotImplementedError
 
-    def skips(self, examples):
+    def skips(self, examples: ClassExamples) -> tf.Tensor | None:
         """Whether the examples of a step do not count."""
         return False
 
-    def importance(self, examples):
+    def importance(self, examples: ClassExamples) -> tf.Tensor | None:
         """What examples count in the mean, or None if all count alike."""
         return None
 
@@ -94,7 +101,13 @@ class ClassAccuracy(ClassMetric):
 
     _settings = "k", "ignore_class"
 
-    def __init__(self, k=1, name=None, dtype=None, ignore_class=None):
+    def __init__(
+        self,
+        k: int = 1,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+    ):
         self.k = check_positive_int("k", k)
         default = "accuracy" if k == 1 else f"top_{k}_accuracy"
         super().__init__(name or default, dtype, ignore_class)
@@ -181,13 +194,24 @@ class RankingMetric(ClassMetric):
     _excluded = None
 
     def __init__(
-        self, k=5, name=None, dtype=None, ignore_class=None, in_training=False
+        self,
+        k: int = 5,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        in_training: bool = False,
     ):
         self.k = check_positive_int("k", k)
         self.in_training = check_boolean("in_training", in_training)
         super().__init__(name or f"{self.prefix}_at_{k}", dtype, ignore_class)
 
-    def update_state(self, y_true, y_pred, sample_weight=None, exclude=None):
+    def update_state(
+        self,
+        y_true: tf.Tensor,
+        y_pred: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+        exclude: tf.Tensor | None = None,
+    ) -> None:
         """Counts examples.
 
         Args:
@@ -352,15 +376,15 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     def __init__(
         self,
-        class_counts,
-        num_examples,
-        k=5,
-        a=0.55,
-        b=1.5,
-        name=None,
-        dtype=None,
-        ignore_class=None,
-        in_training=False,
+        class_counts: ArrayLike,
+        num_examples: int,
+        k: int = 5,
+        a: float = 0.55,
+        b: float = 1.5,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        in_training: bool = False,
     ):
         self.class_counts = check_scores("class_counts", class_counts)
         self.num_examples = check_positive_int(
@@ -380,7 +404,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         found = tf.reduce_sum(tf.where(hits, weights, 0.0), axis=1)
         return tf.math.divide_no_nan(found, self.importance(examples))
 
-    def importance(self, examples):
+    def importance(self, examples: ClassExamples) -> tf.Tensor:
         """The most that the labels of each example could count."""
         weights = self._weights_of(examples)
         number = min(self.k, weights.shape[1])

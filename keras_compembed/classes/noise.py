@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import of_all_devices
@@ -28,24 +29,26 @@ TOTAL_WEIGHT = 1 << 38
 class Noise(PackedConfig, keras.layers.Layer):
     """Base of the distributions that noise classes are sampled from."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: object):
         super().__init__(**kwargs)
         self.num_classes = None
 
-    def attach(self, num_classes):
+    def attach(self, num_classes: int) -> None:
         """Tells the number of classes, before `build`."""
         check_unattached(self)
         self.num_classes = num_classes
 
-    def weight_below(self, ids):
+    def weight_below(self, ids: tf.Tensor) -> tf.Tensor:
         """int64 weights of all classes below each id, in total up to 2**38."""
         raise NotImplementedError
 
-    def class_at(self, weights):
+    def class_at(self, weights: tf.Tensor) -> tf.Tensor:
         """The last class of which `weight_below` is at most a weight."""
         raise NotImplementedError
 
-    def sample(self, bits, excluded=None):
+    def sample(
+        self, bits: tf.Tensor, excluded: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Classes outside the excluded ones, with replacement; -1 for none."""
         # Of `bits` `(rows, noises)`, or `(noises,)` that all rows share; with
         # -1 where a row of `excluded` has fewer ids.
@@ -64,7 +67,9 @@ class Noise(PackedConfig, keras.layers.Layer):
         ids = tf.where(left > 0, self.class_at(places), -1)
         return ids[0] if shared else ids
 
-    def log_prob(self, ids, excluded=None):
+    def log_prob(
+        self, ids: tf.Tensor, excluded: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Log probabilities that `sample` draws by; 0 where an id is -1."""
         _, _, left = self._cut_out(excluded)
         if ids.shape.rank == 1 and left.shape[0] == 1:
@@ -76,7 +81,7 @@ class Noise(PackedConfig, keras.layers.Layer):
         """Which classes `sample` may draw; negative ids are no classes."""
         return (ids >= 0) & (self._weights(tf.maximum(ids, 0)) > 0)
 
-    def observe(self, labels, candidates_hit):
+    def observe(self, labels: tf.Tensor, candidates_hit: tf.Tensor) -> None:
         """Called once in each step of training; ignores labels out of range."""
         # AutoGraph warns of a body that is a docstring alone.
         return
@@ -150,7 +155,7 @@ class TableNoise(Noise):
     _settings = ("power",)
     _arrays = ("counts",)
 
-    def __init__(self, counts=None, **kwargs):
+    def __init__(self, counts: ArrayLike | None = None, **kwargs: object):
         super().__init__(**kwargs)
         self.counts = None if counts is None else check_scores("counts", counts)
 
@@ -168,7 +173,7 @@ class TableNoise(Noise):
             name="table",
         )
 
-    def first_table(self):
+    def first_table(self) -> ArrayLike:
         """What the table is before training."""
         raise NotImplementedError
 
@@ -212,7 +217,9 @@ class UnigramNoise(TableNoise):
         - [Ji et al., 2015](https://arxiv.org/abs/1511.06909), section 3
     """
 
-    def __init__(self, counts, power=0.75, **kwargs):
+    def __init__(
+        self, counts: ArrayLike, power: float = 0.75, **kwargs: object
+    ):
         super().__init__(check_scores("counts", counts), **kwargs)
         self.power = check_fraction("power", power, zero=True)
         require(
@@ -230,7 +237,7 @@ class UnigramNoise(TableNoise):
         weights = np.where(self.counts > 0, np.maximum(weights, 1), 0)
         return np.append(0, np.cumsum(weights.astype("int64")))
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: dict) -> None:
         """Leaves the table: counts are settings, of the config."""
 
 
@@ -275,12 +282,12 @@ class LearnedNoise(TableNoise):
 
     def __init__(
         self,
-        power=1.0,
-        smoothing=0.1,
-        refresh_every=100,
-        decay=0.9999,
-        counts=None,
-        **kwargs,
+        power: float = 1.0,
+        smoothing: float = 0.1,
+        refresh_every: int = 100,
+        decay: float = 0.9999,
+        counts: ArrayLike | None = None,
+        **kwargs: object,
     ):
         super().__init__(counts, **kwargs)
         self.power = check_fraction("power", power, zero=True)

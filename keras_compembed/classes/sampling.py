@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.noise import NOISES
 from keras_compembed.classes.noise import Noise
 from keras_compembed.classes.noise import UnigramNoise
@@ -120,13 +121,13 @@ class Sampling(Settings):
 
     def __init__(
         self,
-        selector="auto",
-        num_candidates=None,
-        noise=None,
-        num_noises=None,
-        shared=None,
-        groups=None,
-        estimate="joint",
+        selector: str | Selector = "auto",
+        num_candidates: int | None = None,
+        noise: str | Noise | None = None,
+        num_noises: int | None = None,
+        shared: bool | str | None = None,
+        groups: int | None = None,
+        estimate: str = "joint",
     ):
         require(
             isinstance(selector, Selector) or str(selector) == "auto",
@@ -175,11 +176,11 @@ class Sampling(Settings):
         return cls(**keras.saving.deserialize_keras_object(config))
 
     @property
-    def of_batch(self):
+    def of_batch(self) -> bool:
         """Whether noises are of the batch, perhaps in groups."""
         return self.shared in (True, "labels")
 
-    def resolve(self, num_classes, class_counts):
+    def resolve(self, num_classes: int, class_counts: object) -> "Sampling":
         """The same, with all that is open chosen."""
         made = copy.copy(self)
         if not isinstance(self.selector, Selector):
@@ -264,7 +265,7 @@ class Sampling(Settings):
                 self.shared = "labels"
         self.num_candidates, self.num_noises = candidates, max(least, noises)
 
-    def summary(self):
+    def summary(self) -> str:
         """What a step scores, a line for candidates and one for noises."""
         whose = {
             False: "for each example",
@@ -285,14 +286,14 @@ class Sampling(Settings):
 
     def draw(
         self,
-        scores,
-        features,
-        labels,
-        seed,
-        context=None,
-        learn=True,
-        counted=None,
-    ):
+        scores: ClassScores,
+        features: tf.Tensor,
+        labels: tf.Tensor,
+        seed: tf.Tensor,
+        context: tf.Tensor | None = None,
+        learn: bool = True,
+        counted: tf.Tensor | None = None,
+    ) -> Draw:
         """Draws candidates and noises, and computes losses."""
         fixed = tf.stop_gradient(features)
         if learn:
@@ -346,7 +347,13 @@ class Sampling(Settings):
         best = tf.reduce_max(tf.where(same, _NONE, inside), axis=1)
         return Draw(losses, hit, hit & (best <= label[:, 0]))
 
-    def draw_noises(self, selected, labels, seed, counted=None):
+    def draw_noises(
+        self,
+        selected: tf.Tensor,
+        labels: tf.Tensor,
+        seed: tf.Tensor,
+        counted: tf.Tensor | None = None,
+    ) -> Noises:
         """Draws noises."""
         rows = tf.size(labels)
         # Noises of several examples cannot keep clear of the candidates of

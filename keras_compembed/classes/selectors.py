@@ -3,7 +3,9 @@
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
+from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.class_tree import ClassTree
 from keras_compembed.classes.noise import random_bits
 from keras_compembed.classes.tree_arrays import TreeArrays
@@ -44,12 +46,12 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
 
     tree = None
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: object):
         super().__init__(**kwargs)
         self.num_classes = None
         self.num_candidates = None
 
-    def attach(self, num_classes, num_candidates):
+    def attach(self, num_classes: int, num_candidates: int) -> None:
         """Tells sizes, before `build`: classes, and how many to choose."""
         check_unattached(self)
         self.num_classes = num_classes
@@ -63,7 +65,12 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
         # AutoGraph warns of a body that is a docstring alone.
         return
 
-    def select(self, scores, features, context=None):
+    def select(
+        self,
+        scores: ClassScores,
+        features: tf.Tensor,
+        context: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Candidates of examples, in training and in evaluation.
 
         Args:
@@ -80,7 +87,9 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
             f"{type(self).__name__} must have a method `select`."
         )
 
-    def after_step(self, scores, labels, hit):
+    def after_step(
+        self, scores: ClassScores, labels: tf.Tensor, hit: tf.Tensor
+    ) -> None:
         """Called once in each step of training, after `select`.
 
         Args:
@@ -90,7 +99,7 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
         # AutoGraph warns of a body that is a docstring alone.
         return
 
-    def top_k(self, scores, features, k):
+    def top_k(self, scores: ClassScores, features: tf.Tensor, k: int) -> tuple:
         """The classes of the highest scores; here, all are scored in chunks.
 
         Args:
@@ -137,7 +146,7 @@ class CountsSelector(Selector):
 
     _arrays = ("counts",)
 
-    def __init__(self, counts, **kwargs):
+    def __init__(self, counts: ArrayLike, **kwargs: object):
         super().__init__(**kwargs)
         self.counts = check_scores("counts", counts)
 
@@ -175,7 +184,7 @@ class FrequentClasses(CountsSelector):
     def select(self, scores, features, context=None):
         return self.classes.value
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: dict) -> None:
         """Leaves the classes: counts are settings, of the config."""
 
 
@@ -207,7 +216,13 @@ class FrequencySubsets(CountsSelector):
 
     _settings = "num_subsets", "seed"
 
-    def __init__(self, counts, num_subsets=6, seed=None, **kwargs):
+    def __init__(
+        self,
+        counts: ArrayLike,
+        num_subsets: int = 6,
+        seed: int | None = None,
+        **kwargs: object,
+    ):
         super().__init__(counts, **kwargs)
         check_positive_int("num_subsets", num_subsets, 2, len(self.counts))
         self.num_subsets = num_subsets
@@ -314,13 +329,24 @@ class NGram(Selector):
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
     """
 
-    def __init__(self, table, fallback=None, **kwargs):
+    def __init__(
+        self,
+        table: ArrayLike,
+        fallback: ArrayLike | None = None,
+        **kwargs: object,
+    ):
         super().__init__(**kwargs)
         # Its last row is the fallback.
         self._table = _check_table(table, fallback)
 
     @classmethod
-    def from_text(cls, ids, num_classes, num_best=100, **kwargs):
+    def from_text(
+        cls,
+        ids: ArrayLike,
+        num_classes: int,
+        num_best: int = 100,
+        **kwargs: object,
+    ) -> "NGram":
         """Counts what follows each class in a text.
 
         Classes that follow come first, by how often they do, then the most

@@ -43,14 +43,16 @@ class Composition(keras.layers.Layer):
     # Whether composing takes so long that files are held to fewer vectors.
     is_slow = False
 
-    def __init__(self, code_dim=None, **kwargs):
+    def __init__(self, code_dim: int | None = None, **kwargs: object):
         code_dim = check_positive_int("code_dim", code_dim, optional=True)
         super().__init__(**kwargs)
         self._given_code_dim = code_dim
         self.code_dim = code_dim
         self.num_codebooks = self.codebook_size = self.output_dim = None
 
-    def set_shape(self, num_codebooks, codebook_size, output_dim):
+    def set_shape(
+        self, num_codebooks: int, codebook_size: int, output_dim: int
+    ) -> None:
         """Says what is composed, and builds the composition's weights."""
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
@@ -64,38 +66,42 @@ class Composition(keras.layers.Layer):
         return self.num_codebooks, self.codebook_size, self.code_dim
 
     @property
-    def is_linear(self):
+    def is_linear(self) -> bool:
         """Whether `fold` gives codebooks."""
         return type(self).fold is not Composition.fold
 
     # No property: Keras would save what it gives.
-    def unscaled(self):
+    def unscaled(self) -> "Composition":
         """The composition itself, within a `ScaledComposition`."""
         return self
 
-    def codewords(self, codebooks):
+    def codewords(self, codebooks: tf.Tensor) -> tf.Tensor:
         """Codewords `(num_codebooks, codebook_size, width)` of the weight."""
         return codebooks
 
-    def compose_codes(self, codebooks, subcodes):
+    def compose_codes(
+        self, codebooks: tf.Tensor, subcodes: tf.Tensor
+    ) -> tf.Tensor:
         """Vectors `(ids, output_dim)` of int32 codes `(ids, num_codebooks)`."""
         # Gradients are dense in the codebooks, so that an id met twice counts
         # twice under every optimizer.
         return self(gather_codewords(self.codewords(codebooks), subcodes))
 
-    def compose_picks(self, codebooks, picks):
+    def compose_picks(
+        self, codebooks: tf.Tensor, picks: tf.Tensor
+    ) -> tf.Tensor:
         """Vectors of picks `(ids, num_codebooks, codebook_size)`."""
         return self(pick_codewords(self.codewords(codebooks), picks))
 
-    def sum_counts(self, codebooks, counts):
+    def sum_counts(self, codebooks: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """Sums of vectors from `count_codes`, where this is linear."""
         return sum_picks(self.fold(codebooks), counts)
 
-    def fold(self, codebooks):
+    def fold(self, codebooks: tf.Tensor) -> tf.Tensor | None:
         """Codebooks whose plain sum gives the same vectors, or None."""
         return None
 
-    def decode(self, codes, codebooks):
+    def decode(self, codes: np.ndarray, codebooks: np.ndarray) -> np.ndarray:
         """Rows of codes, part by part: arrays in, float32 array out."""
         rows = max(1, _CHUNK_ELEMENTS // (self.num_codebooks * self.code_dim))
         codebooks = tf.cast(codebooks, self.variable_dtype)
@@ -107,7 +113,7 @@ class Composition(keras.layers.Layer):
         ]
         return tf.concat(parts, axis=0).numpy().astype("float32")
 
-    def check_vectors(self):
+    def check_vectors(self) -> None:
         """Raises if what `call` makes has not the shape of vectors."""
         shape = 2, self.num_codebooks, self.code_dim
         # Layers may be made in a graph.

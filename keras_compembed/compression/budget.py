@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.exchange.model_copy import copy_model
 from keras_compembed.export.export_litert import make_file
+from keras_compembed.export.target import Target
 from keras_compembed.export.target import check_target
 from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.layers.top_classes import top_k_model
@@ -144,16 +145,16 @@ class Budget:
 
     def __init__(
         self,
-        max_bytes=None,
-        max_loss=None,
-        data=None,
-        target=None,
-        methods=None,
-        quantize="int8",
-        labels=None,
-        top_k=None,
-        sample_weight=None,
-        max_time=None,
+        max_bytes: int | str | None = None,
+        max_loss: float | None = None,
+        data: TuningData | None = None,
+        target: Target | None = None,
+        methods: list | None = None,
+        quantize: str | None = "int8",
+        labels: list | dict | None = None,
+        top_k: int | None = None,
+        sample_weight: dict | None = None,
+        max_time: float | None = None,
     ):
         self.max_bytes = max_bytes
         if max_bytes is not None:
@@ -208,7 +209,7 @@ class Budget:
             check_positive_number("max_time", max_time)
         self.frontier = None
 
-    def check(self, model):
+    def check(self, model: keras.Model) -> None:
         """Raises unless there is a limit that can be searched for."""
         require(
             (self.max_bytes, self.max_loss) != (None, None),

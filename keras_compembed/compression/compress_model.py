@@ -1,5 +1,7 @@
 """Replaces the embedding tables of a trained model by smaller layers."""
 
+import keras
+
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
@@ -21,8 +23,13 @@ from keras_compembed.utils.validation import require
 
 
 def compress_model(
-    model, how=None, layers=None, seed=None, sample_inputs=None, verbose=1
-):
+    model: keras.Model,
+    how: Method | dict | Budget | None = None,
+    layers: list | None = None,
+    seed: int | None = None,
+    sample_inputs: object = None,
+    verbose: int = 1,
+) -> keras.Model:
     """Returns a copy of a trained model with smaller layers for its tables.
 
     Every `keras.layers.Embedding` of at least 65,536 bytes becomes a layer of

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import TunedCopies
 from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.budget import count_file
@@ -48,8 +49,13 @@ _EXAMPLES = 32_768
 
 
 def find_frontier(
-    model, budget=None, layers=None, seed=None, sample_inputs=None, verbose=1
-):
+    model: keras.Model,
+    budget: Budget | None = None,
+    layers: list | None = None,
+    seed: int | None = None,
+    sample_inputs: object = None,
+    verbose: int = 1,
+) -> Frontier:
     """The sizes that a model can have, and what its tables lose at each.
 
     By arithmetic and short fits to samples of rows, without training: what

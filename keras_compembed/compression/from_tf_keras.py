@@ -30,7 +30,7 @@ _DEFAULTS = {"groups": 1, "noise_shape": None, "time_major": False}
 _TFMOT = "tensorflow_model_optimization"
 
 
-def from_tf_keras(model_or_path):
+def from_tf_keras(model_or_path: object) -> keras.Model:
     """Returns a model of Keras 2 as a model of Keras 3.
 
     The result has the same layers, names, weights and vocabularies, and gives

@@ -7,6 +7,7 @@ from keras_compembed.classes.noise import UniformNoise
 from keras_compembed.classes.noise import UnigramNoise
 from keras_compembed.classes.selectors import AllClasses
 from keras_compembed.classes.selectors import FrequentClasses
+from keras_compembed.compression.strip import Copied
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchange_layers import own_class
@@ -19,7 +20,7 @@ from keras_compembed.utils.validation import check_new_rows
 from keras_compembed.utils.validation import require
 
 
-def grow(model, vectors):
+def grow(model: Copied, vectors: dict) -> Copied:
     """Copies a model with more ids in some of its compressed layers.
 
     New ids follow those that there are, and get the codes, the rounded rows

@@ -141,13 +141,13 @@ class MagnitudePruning(keras.callbacks.Callback):
 
     def __init__(
         self,
-        final_sparsity,
-        end_step,
-        begin_step=0,
-        frequency=100,
-        initial_sparsity=0.0,
-        power=3,
-        variables=None,
+        final_sparsity: float,
+        end_step: int,
+        begin_step: int = 0,
+        frequency: int = 100,
+        initial_sparsity: float = 0.0,
+        power: float = 3,
+        variables: list | None = None,
     ):
         super().__init__()
         self.schedule = PolynomialSparsity(

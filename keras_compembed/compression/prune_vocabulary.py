@@ -1,5 +1,7 @@
 """A model that takes texts, with a smaller vocabulary."""
 
+from collections.abc import Iterable
+
 import keras
 import numpy as np
 
@@ -11,7 +13,12 @@ from keras_compembed.export.text_front import split_model
 from keras_compembed.utils.model_parts import is_open
 
 
-def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
+def prune_vocabulary(
+    model: keras.Model,
+    texts: Iterable,
+    min_count: int = 1,
+    vocabulary_size: int | None = None,
+) -> keras.Model:
     """Copies a model that takes texts, with the tokens that texts have.
 
     A vocabulary is most of a small model's file: its own table of words or

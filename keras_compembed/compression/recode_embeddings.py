@@ -42,7 +42,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             the model has no such layer or one does not say how often.
     """
 
-    def __init__(self, every=None, verbose=0):
+    def __init__(self, every: int | None = None, verbose: int = 0):
         super().__init__()
         self.every = check_positive_int("every", every, optional=True)
         self.verbose = verbose

@@ -1,5 +1,7 @@
 """Copies of models without what only training needs."""
 
+import typing
+
 import keras
 
 from keras_compembed.exchange.copy_with import compile_like
@@ -12,11 +14,15 @@ from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
+# A model, or a single layer.
+Copied = typing.TypeVar("Copied", bound=keras.Layer)
 # What a user may freeze in a layer.
 _PARTS = ("anchors", "codebooks", "composition", "projection", "transform")
 
 
-def strip(model, max_nonzeros=None, trainable=False):
+def strip(
+    model: Copied, max_nonzeros: int | None = None, trainable: bool = False
+) -> Copied:
     """Copies a trained model without weights that only training needs.
 
     Learned codes and learned rows are fixed, and transforms of anchors are

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 from keras import tree
@@ -23,7 +24,7 @@ _PAUSE, _REACH, _ANSWER = 0.1, 2.0, 10.0
 
 
 @contextlib.contextmanager
-def multi_worker_fit(strategy):
+def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
     """Lets `fit`, `evaluate` and `predict` run on several workers.
 
     Under `tf.distribute.MultiWorkerMirroredStrategy`, Keras 3 fails before the
@@ -161,7 +162,7 @@ def _of_numbers(reduce):
     return reduce_numbers
 
 
-def wait_for_workers(timeout=600):
+def wait_for_workers(timeout: float = 600) -> None:
     """Returns once all workers of `TF_CONFIG` have started.
 
     `tf.distribute.MultiWorkerMirroredStrategy()` waits for the other workers

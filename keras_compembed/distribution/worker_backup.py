@@ -49,7 +49,9 @@ class WorkerBackup(keras.callbacks.Callback):
             over. Defaults to `True`.
     """
 
-    def __init__(self, backup_dir, delete_checkpoint=True):
+    def __init__(
+        self, backup_dir: str | os.PathLike, delete_checkpoint: bool = True
+    ):
         super().__init__()
         require(
             os.fspath(backup_dir),

@@ -24,6 +24,7 @@ from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms
 from keras_compembed.export.litert_layers import unroll_layers
 from keras_compembed.export.target import Runtime
+from keras_compembed.export.target import Target
 from keras_compembed.export.target import check_target
 from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import as_texts
@@ -114,17 +115,17 @@ def _name_runtime(version):
 
 
 def export_litert(
-    model,
-    path,
-    input_signature=None,
-    sample_inputs=None,
-    quantize="int8",
-    labels=None,
-    top_k=None,
-    target=None,
-    overwrite=False,
-    verbose=1,
-):
+    model: keras.Model,
+    path: str | os.PathLike,
+    input_signature: object = None,
+    sample_inputs: object = None,
+    quantize: str | None = "int8",
+    labels: list | dict | None = None,
+    top_k: int | None = None,
+    target: Target | None = None,
+    overwrite: bool = False,
+    verbose: int = 1,
+) -> LiteRTExport:
     """Writes a Keras model as a LiteRT (TFLite) file.
 
     A model that begins with a tokenizer of `keras_compembed.text`, or with a

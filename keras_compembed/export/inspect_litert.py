@@ -28,7 +28,7 @@ _MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "CUSTOM RaggedTensorToTensor"}
 _TF_TEXT_OPS = ("CUSTOM TFText>", "CUSTOM FastBert", "CUSTOM FastWordpiece")
 
 
-def inspect_litert(path):
+def inspect_litert(path: str | os.PathLike) -> "LiteRTFile":
     """Reads what is in a LiteRT (TFLite) file.
 
     It takes any such file, with tables of any size: what they hold is not

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import os
 import threading
 import warnings
 
@@ -77,7 +78,12 @@ class LiteRTModel:
 
     _module = "ai_edge_litert.interpreter"
 
-    def __init__(self, path, num_threads=1, signature=None):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        num_threads: int = 1,
+        signature: str | None = None,
+    ):
         num_threads = check_positive_int("num_threads", num_threads)
         file = inspect_litert(path)
         found = {each.name: each for each in file.signatures}
@@ -99,14 +105,16 @@ class LiteRTModel:
         self.input_names = list(self._inputs)
         self.output_names = [each.name for each in found[signature].outputs]
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: object) -> np.ndarray | dict:
         """Runs the model once, on inputs of any size that its shapes allow."""
         arrays = self._fit(inputs)
         for name, array in arrays.items():
             self._inputs[name].check_batch(array)
         return self._answer(self._run(arrays))
 
-    def predict(self, inputs, batch_size=32):
+    def predict(
+        self, inputs: object, batch_size: int = 32
+    ) -> np.ndarray | dict:
         """Runs the model over many rows, `batch_size` at a time.
 
         Args:

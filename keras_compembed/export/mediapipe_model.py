@@ -3,6 +3,7 @@
 import ctypes
 import os
 import weakref
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class MediaPipeModel:
         labels: Dict from names of outputs to tuples of strings.
     """
 
-    def __init__(self, path, task=None):
+    def __init__(self, path: str | os.PathLike, task: str | None = None):
         file = inspect_litert(path)
         require(
             not has_tf_text(file.ops),
@@ -86,11 +87,11 @@ class MediaPipeModel:
         self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> np.ndarray | dict:
         """What MediaPipe answers for one text."""
         return self._named(self._run(text))
 
-    def predict(self, texts):
+    def predict(self, texts: Iterable) -> np.ndarray | dict:
         """What MediaPipe answers for each of some texts.
 
         Args:
@@ -118,7 +119,7 @@ class MediaPipeModel:
         outputs = dict(zip(self.output_names, arrays, strict=True))
         return outputs if len(outputs) != 1 else arrays[0]
 
-    def close(self):
+    def close(self) -> None:
         """Frees what MediaPipe holds."""
         self._close()
 

@@ -136,7 +136,7 @@ class Target:
         # It checks them.
         FileMetadata(**self.metadata or {})
 
-    def serves(self, runtime):
+    def serves(self, runtime: tuple) -> bool:
         """Whether the oldest runtime to serve is at least some version."""
         oldest = self.min_runtime
         return oldest is None or check_version("min_runtime", oldest) >= runtime

@@ -1,12 +1,18 @@
 """Embedding composed from a few anchors by a sparse transform."""
 
 import keras
+from numpy.typing import ArrayLike
 
+from keras_compembed.anchors.l1 import L1
 from keras_compembed.anchors.l1 import get_l1
+from keras_compembed.anchors.relations import Relations
 from keras_compembed.anchors.sparse_coding import learn_dictionary
 from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.anchors.transform import Transform
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.stores.anchors import Anchors
 from keras_compembed.stores.store import WeightSpec
 from keras_compembed.utils.saving import check_shapes
@@ -121,17 +127,17 @@ class ANTEmbedding(LookupLayer):
 
     def __init__(
         self,
-        input_dim,
-        output_dim,
-        num_anchors=100,
-        anchors="dynamic",
-        transform=None,
-        l1=1e-5,
-        relations=None,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        input_dim: int,
+        output_dim: int,
+        num_anchors: int = 100,
+        anchors: object = "dynamic",
+        transform: str | Transform | None = None,
+        l1: float | L1 = 1e-5,
+        relations: Relations | None = None,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         shape = input_dim, output_dim, num_anchors
@@ -142,17 +148,17 @@ class ANTEmbedding(LookupLayer):
     @classmethod
     def from_table(
         cls,
-        table,
-        num_anchors=100,
-        max_nonzeros=None,
-        l1=1e-5,
-        iterations=10,
-        sample_weight=None,
-        seed=None,
-        verbose=1,
-        total_nonzeros=None,
-        **kwargs,
-    ):
+        table: ArrayLike,
+        num_anchors: int = 100,
+        max_nonzeros: int | None = None,
+        l1: float | L1 = 1e-5,
+        iterations: int = 10,
+        sample_weight: ArrayLike | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+        total_nonzeros: int | None = None,
+        **kwargs: object,
+    ) -> "ANTEmbedding":
         """Fits anchors and transform to a table, and returns a built layer.
 
         Alternates orthogonal matching pursuit, which finds the anchors of
@@ -222,7 +228,7 @@ class ANTEmbedding(LookupLayer):
         return self.compute_dtype
 
     @property
-    def l1(self):
+    def l1(self) -> float:
         """The weight of `sum |T|` in the loss. May be set."""
         return float(self.l1_value.numpy()) if self.built else self.store.l1.l1
 
@@ -233,16 +239,16 @@ class ANTEmbedding(LookupLayer):
             self.l1_value.assign(value)
 
     @property
-    def nnz(self):
+    def nnz(self) -> int:
         """Integer, the non-zeros of T."""
         return self.get_transform().nnz
 
     @property
-    def density(self):
+    def density(self) -> float:
         """Float, the part of T that is not 0."""
         return self.nnz / (self.input_dim * self.num_anchors)
 
-    def get_transform(self):
+    def get_transform(self) -> SparseTransform:
         """The non-zeros of T, a `SparseTransform`.
 
         With `"sparsemax"` and `"entmax"`, those of the weights that they
@@ -252,7 +258,7 @@ class ANTEmbedding(LookupLayer):
         self._require_built("get_transform")
         return self.store.get_transform()
 
-    def assign_transform(self, transform):
+    def assign_transform(self, transform: SparseTransform | ArrayLike) -> None:
         """Sets T, before training or in place of it.
 
         Args:

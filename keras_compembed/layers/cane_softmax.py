@@ -1,9 +1,11 @@
 """Softmax over very many classes, trained on candidates and noises."""
 
 import warnings
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import flat_features
@@ -123,14 +125,14 @@ class CANESoftmax(ClassHead):
 
     def __init__(
         self,
-        num_classes,
-        class_counts=None,
-        sampling="auto",
-        class_embedding=None,
-        use_bias=True,
-        kernel_initializer=None,
-        seed=None,
-        **kwargs,
+        num_classes: int,
+        class_counts: ArrayLike | None = None,
+        sampling: str | Sampling = "auto",
+        class_embedding: keras.Layer | None = None,
+        use_bias: bool = True,
+        kernel_initializer: str | keras.Initializer | None = None,
+        seed: int | None = None,
+        **kwargs: object,
     ):
         super().__init__(num_classes, **kwargs)
         self.use_bias = check_boolean("use_bias", use_bias)
@@ -289,23 +291,25 @@ class CANESoftmax(ClassHead):
             counted=counted,
         )
 
-    def choices(self, features, labels):
+    def choices(self, features: tf.Tensor, labels: tf.Tensor) -> tuple:
         """Cross-entropies, and whether labels are the best classes of all."""
         logits = self.scores.score_all(features)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         own = tf.gather(logits, labels, batch_dims=1)
         return losses, tf.reduce_max(logits, axis=1) <= own
 
-    def row_probabilities(self, features):
+    def row_probabilities(self, features: tf.Tensor) -> tf.Tensor:
         """Same as `probabilities`, of float32 rows `(rows, width)`."""
         _check_embedding(self.class_embedding, self.num_classes)
         return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
 
-    def exact(self, features, labels):
+    def exact(self, features: tf.Tensor, labels: tf.Tensor) -> tuple:
         """Losses and ranks of labels by the scores of all classes, in parts."""
         return self.scores.exact(features, tf.cast(labels, "int32"))
 
-    def top_k(self, features, k=5, exclude=None):
+    def top_k(
+        self, features: tf.Tensor, k: int = 5, exclude: tf.Tensor | None = None
+    ) -> tuple:
         """The most probable classes, as the selector finds them.
 
         Args:
@@ -334,7 +338,7 @@ class CANESoftmax(ClassHead):
 
         return top_k_without(best, k, exclude, features, self.num_classes)
 
-    def summary(self, print_fn=None):
+    def summary(self, print_fn: Callable | None = None) -> None:
         """Prints what a step of training scores, and what was chosen.
 
         Example:

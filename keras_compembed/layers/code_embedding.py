@@ -1,14 +1,20 @@
 """Embedding whose table is stored as discrete codes."""
 
 import keras
+import numpy as np
+from numpy.typing import ArrayLike
 
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import is_same_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import join_arguments
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.layers.options import check_reverse_table
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
+from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.stores.codes import Codes
 from keras_compembed.stores.store import WeightSpec
@@ -154,17 +160,17 @@ class CodeEmbedding(LookupLayer):
 
     def __init__(
         self,
-        input_dim,
-        output_dim,
-        num_codebooks=32,
-        codebook_size=16,
-        composition="sum",
-        codes=None,
-        codebooks="uniform",
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        input_dim: int,
+        output_dim: int,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        composition: str | tuple | Composition = "sum",
+        codes: ArrayLike | str | TaskCodes | None = None,
+        codebooks: object = "uniform",
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, num_codebooks, codebook_size
@@ -178,17 +184,17 @@ class CodeEmbedding(LookupLayer):
     @classmethod
     def from_table(
         cls,
-        table,
-        num_codebooks=32,
-        codebook_size=16,
-        composition=None,
-        learner=None,
-        sample_weight=None,
-        seed=None,
-        verbose=1,
-        reverse_table=None,
-        **kwargs,
-    ):
+        table: ArrayLike,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        composition: str | tuple | Composition | None = None,
+        learner: CodeLearner | None = None,
+        sample_weight: ArrayLike | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+        reverse_table: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> "CodeEmbedding":
         """Learns codes of a trained table and returns a built layer of them.
 
         Args:
@@ -256,7 +262,7 @@ class CodeEmbedding(LookupLayer):
         return self.store.learn_codes
 
     @property
-    def codes(self):
+    def codes(self) -> np.ndarray:
         """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
 
         While codes are learned, those that `kc.strip` would fix.
@@ -264,7 +270,7 @@ class CodeEmbedding(LookupLayer):
         self._require_built("codes")
         return self.store.codes
 
-    def recode(self):
+    def recode(self) -> int:
         """Gives each id the code nearest its latent vector.
 
         For layers with `codes="follow"` only, see `RecodeEmbeddings`.
@@ -281,7 +287,7 @@ class CodeEmbedding(LookupLayer):
         self._require_built("recode")
         return self.learn_codes.recode()
 
-    def reset_codebooks(self):
+    def reset_codebooks(self) -> None:
         """Starts codebooks and composition afresh; codes stay as they are.
 
         To train them with a task from scratch, as Chen, Min & Sun do. Latent

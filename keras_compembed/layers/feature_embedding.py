@@ -1,8 +1,11 @@
 """Vectors of ids that a model computes from what is known of each id."""
 
 import keras
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.stores.features import EncodedFeatures
 from keras_compembed.stores.features import unpack_config
 from keras_compembed.utils.model_parts import layer_paths
@@ -62,12 +65,12 @@ class FeatureEmbedding(LookupLayer):
 
     def __init__(
         self,
-        features,
-        encoder,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        features: ArrayLike | dict,
+        encoder: keras.Layer,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         self.supports_masking = self.mask_zero or self.combiner is not None

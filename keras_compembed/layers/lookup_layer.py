@@ -1,17 +1,21 @@
 """Base of the layers that turn ids into vectors."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.class_scores import top_k_without
+from keras_compembed.layers.options import Combiner
 from keras_compembed.layers.options import Reverse
 from keras_compembed.layers.options import get_combiner
 from keras_compembed.layers.options import get_reverse
 from keras_compembed.layers.options import serialize_combiner
 from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.optimizers.running_optimizer import SteppedVariable
+from keras_compembed.stores.store import Store
 from keras_compembed.utils.saving import WholeLoad
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
@@ -36,11 +40,11 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def __init__(
         self,
-        store=None,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        store: Store | None = None,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         self.combiner = get_combiner(combiner)
@@ -83,7 +87,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             self.reverse_embedding = (cls or LookupLayer).from_config(config)
 
     @property
-    def tie_weights(self):
+    def tie_weights(self) -> bool:
         """As of a `ReversibleEmbedding`: configs of keras-hub ask for it."""
         return self.reverse_embedding is None
 
@@ -179,11 +183,11 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             if getattr(loss, "replica_context", context) is context
         ]
 
-    def embed(self, ids):
+    def embed(self, ids: tf.Tensor) -> tf.Tensor:
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         return self.store.read(ids)
 
-    def look_up(self, inputs, embed):
+    def look_up(self, inputs: tf.Tensor, embed: Callable) -> tf.Tensor:
         """Vectors of ids of any shape, ragged and sparse ones too."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
@@ -197,7 +201,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
         return unflatten(vectors, ids, self.output_dim)
 
-    def logits(self, inputs):
+    def logits(self, inputs: tf.Tensor) -> tf.Tensor:
         """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""
         (logits,) = self._answer(
             inputs, _INPUTS, self.input_dim, lambda x, rows: [x.score(rows)]
@@ -219,7 +223,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         scores, *others = (unflat(x, vectors, width) for x in (scores, *others))
         return options.cap(scores), *others
 
-    def top_k(self, queries, k, exclude=None):
+    def top_k(
+        self, queries: tf.Tensor, k: int, exclude: tf.Tensor | None = None
+    ) -> tuple:
         """The ids with the highest logits, exactly.
 
         The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
@@ -256,7 +262,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return scores, ids
 
     @property
-    def embeddings(self):
+    def embeddings(self) -> tf.Tensor:
         """The whole table, a tensor `(input_dim, output_dim)`.
 
         It is made each time that it is read, and can be differentiated with

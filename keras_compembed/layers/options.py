@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 import types
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -101,7 +102,12 @@ class Combiner(Settings):
         value = "nan" if is_nan else self.empty_value
         return {"name": self.name, "empty_value": value}
 
-    def check_shapes(self, inputs, weights=None, mask=None):
+    def check_shapes(
+        self,
+        inputs: tf.Tensor,
+        weights: tf.Tensor | None = None,
+        mask: tf.Tensor | None = None,
+    ) -> None:
         """Raises if these are not ids, weights and mask of one shape."""
         shape = tf.TensorShape(inputs.shape)
         require(
@@ -127,7 +133,15 @@ class Combiner(Settings):
                 shape=mask.shape,
             )
 
-    def combine(self, inputs, weights, mask, dtype, mask_zero, sum_rows):
+    def combine(
+        self,
+        inputs: tf.Tensor,
+        weights: tf.Tensor | None,
+        mask: tf.Tensor | None,
+        dtype: str,
+        mask_zero: bool,
+        sum_rows: Callable,
+    ) -> tf.Tensor:
         """What a layer gives, by `sum_rows(ids, weights, counts)`."""
         if mask is None:
             # Keras hands on masks to layers that are called with one tensor.
@@ -210,7 +224,9 @@ class Combiner(Settings):
         weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
         return weights, tf.equal(divisor, 0) if self.empty_value else None
 
-    def output_mask(self, inputs, mask):
+    def output_mask(
+        self, inputs: tf.Tensor, mask: tf.Tensor | None
+    ) -> tf.Tensor | None:
         """The mask of what is made of `inputs`: only vectors keep theirs."""
         if mask is None:
             return None
@@ -376,7 +392,7 @@ class Reverse(Settings):
         if self.logit_soft_cap is not None:
             check_positive_number("logit_soft_cap", self.logit_soft_cap)
 
-    def cap(self, logits):
+    def cap(self, logits: tf.Tensor) -> tf.Tensor:
         """Logits within the soft cap."""
         cap = self.logit_soft_cap
         return logits if cap is None else tf.tanh(logits / cap) * cap

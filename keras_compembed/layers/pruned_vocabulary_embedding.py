@@ -1,9 +1,14 @@
 """Embedding with rows for some ids, and a few that all others share."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.stores.vocabulary import KeptRows
 from keras_compembed.stores.vocabulary import choose_rows
 from keras_compembed.stores.vocabulary import distances
@@ -52,16 +57,16 @@ class PrunedVocabularyEmbedding(LookupLayer):
 
     def __init__(
         self,
-        input_dim,
-        output_dim,
-        num_rows,
-        num_shared_rows=1,
-        sharing="modulo",
-        rows=None,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        input_dim: int,
+        output_dim: int,
+        num_rows: int,
+        num_shared_rows: int = 1,
+        sharing: str = "modulo",
+        rows: LookupLayer | None = None,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, num_rows, num_shared_rows
@@ -71,15 +76,15 @@ class PrunedVocabularyEmbedding(LookupLayer):
     @classmethod
     def from_table(
         cls,
-        table,
-        num_rows,
-        num_shared_rows=1,
-        sharing="modulo",
-        scores=None,
-        fit_rows=None,
-        sample_weight=None,
-        **kwargs,
-    ):
+        table: ArrayLike,
+        num_rows: int,
+        num_shared_rows: int = 1,
+        sharing: str = "modulo",
+        scores: ArrayLike | None = None,
+        fit_rows: Callable | None = None,
+        sample_weight: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> "PrunedVocabularyEmbedding":
         """Returns a built layer with some rows of a table, and means.
 
         Args:

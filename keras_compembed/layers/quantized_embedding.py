@@ -1,9 +1,15 @@
 """Embedding whose rows are integers of few bits."""
 
 import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.layers.options import check_reverse_table
+from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import rank_of_energy
 from keras_compembed.stores.integers import Integers
 from keras_compembed.stores.store import LowRank
@@ -87,17 +93,17 @@ class QuantizedEmbedding(LookupLayer):
 
     def __init__(
         self,
-        input_dim,
-        output_dim,
-        bits=8,
-        block_size=None,
-        rank=None,
-        scale_dtype="int8",
-        learn_rows=False,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        input_dim: int,
+        output_dim: int,
+        bits: int = 8,
+        block_size: int | None = None,
+        rank: int | tuple | None = None,
+        scale_dtype: str = "int8",
+        learn_rows: bool | str | keras.Initializer = False,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, bits, block_size, rank
@@ -107,16 +113,16 @@ class QuantizedEmbedding(LookupLayer):
     @classmethod
     def from_table(
         cls,
-        table,
-        bits=8,
-        block_size=None,
-        rank=None,
-        sample_weight=None,
-        seed=None,
-        verbose=1,
-        reverse_table=None,
-        **kwargs,
-    ):
+        table: ArrayLike,
+        bits: int = 8,
+        block_size: int | None = None,
+        rank: int | float | tuple | None = None,
+        sample_weight: ArrayLike | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+        reverse_table: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> "QuantizedEmbedding":
         """Rounds a trained table and returns a built layer holding it.
 
         Scales are searched for those that lose least. With `rank`, the table
@@ -151,16 +157,16 @@ class QuantizedEmbedding(LookupLayer):
                 print(f"relative squared error {error:.3g}")
         return layer
 
-    def integers(self, ids):
+    def integers(self, ids: tf.Tensor) -> tf.Tensor:
         """Integers of rows, int8 `(ids, width)`, of a rank-1 tensor of ids."""
         self._require_built("integers")
         return self.store.integers(ids)
 
-    def numpy_integers(self):
+    def numpy_integers(self) -> np.ndarray:
         """Integers of all rows, an int8 array `(input_dim, width)`."""
         return self.rounded_table().integers
 
-    def rounded_table(self):
+    def rounded_table(self) -> RoundedTable:
         """All rows as arrays, a `RoundedTable`.
 
         While rows are learned, those that `kc.strip` would fix.

@@ -1,8 +1,11 @@
 """Embedding of which only some numbers are not zero."""
 
 import keras
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.options import Combiner
+from keras_compembed.layers.options import Reverse
 from keras_compembed.stores.pruned import PrunedNumbers
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
@@ -50,14 +53,14 @@ class SparseEmbedding(LookupLayer):
 
     def __init__(
         self,
-        input_dim,
-        output_dim,
-        sparsity=0.9,
-        bits=None,
-        combiner=None,
-        reverse=None,
-        mask_zero=False,
-        **kwargs,
+        input_dim: int,
+        output_dim: int,
+        sparsity: float = 0.9,
+        bits: int | None = None,
+        combiner: str | Combiner | None = None,
+        reverse: Reverse | None = None,
+        mask_zero: bool = False,
+        **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         store = PrunedNumbers(input_dim, output_dim, sparsity, bits)
@@ -65,8 +68,13 @@ class SparseEmbedding(LookupLayer):
 
     @classmethod
     def from_table(
-        cls, table, sparsity=0.9, bits=None, sample_weight=None, **kwargs
-    ):
+        cls,
+        table: ArrayLike,
+        sparsity: float = 0.9,
+        bits: int | None = None,
+        sample_weight: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> "SparseEmbedding":
         """Returns a built layer with the numbers furthest from 0 of a table.
 
         Of a table that was pruned while it was trained, these are the ones

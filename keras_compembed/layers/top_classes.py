@@ -49,7 +49,7 @@ class TopClasses(keras.layers.Layer):
         `(..., num_classes)` in the order of classes.
     """
 
-    def __init__(self, k=5, **kwargs):
+    def __init__(self, k: int | None = 5, **kwargs: object):
         super().__init__(**kwargs)
         self.k = None if k is None else check_positive_int("k", k)
         self.supports_masking = True
@@ -137,7 +137,9 @@ def answer_of(head, features, k, exclude=None):
     return dict(zip(_DTYPES, head.top_k(features, k, **options), strict=True))
 
 
-def top_k_model(model, k=5, num_excluded=None):
+def top_k_model(
+    model: keras.Model, k: int | None = 5, num_excluded: int | None = None
+) -> keras.Model:
     """A model that answers the best classes or ids, and how good they are.
 
     It shares all weights with the model it is made from: train that, predict

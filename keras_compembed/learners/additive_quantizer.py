@@ -75,12 +75,12 @@ class AdditiveQuantizer(CodeLearner):
 
     def __init__(
         self,
-        num_codebooks=32,
-        codebook_size=16,
-        effort=1.0,
-        seed=None,
-        verbose=1,
-        cache=None,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        effort: float = 1.0,
+        seed: int | None = None,
+        verbose: int = 1,
+        cache: str | os.PathLike | None = None,
     ):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size

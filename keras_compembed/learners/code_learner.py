@@ -8,16 +8,19 @@ import random
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import decode_codes
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import check_composition
 from keras_compembed.compositions.composition import get_composition
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_until_stopped
 from keras_compembed.learners.training import SquaredDistance
+from keras_compembed.learners.training import Training
 from keras_compembed.learners.training import finish
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
@@ -42,7 +45,9 @@ class CodeLearner(abc.ABC):
     codes = None
 
     @abc.abstractmethod
-    def train(self, table, sample_weight=None):
+    def train(
+        self, table: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "CodeLearner":
         """Learns codebooks for `table`, and its codes.
 
         Ctrl-C before there is anything to keep raises `KeyboardInterrupt`,
@@ -60,14 +65,14 @@ class CodeLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def encode(self, table):
+    def encode(self, table: ArrayLike) -> np.ndarray:
         """Codes, unsigned `(rows, num_codebooks)`, of rows that may be new.
 
         Args:
             table: Array `(rows, columns)` as wide as the table trained on.
         """
 
-    def decode(self, codes):
+    def decode(self, codes: ArrayLike) -> np.ndarray:
         """Rows, float32 `(rows, columns)`, that `codes` stand for."""
         self._check_trained()
         if isinstance(self.composition, str):
@@ -103,14 +108,14 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     def __init__(
         self,
-        num_codebooks,
-        codebook_size,
-        composition,
-        training,
-        refine,
-        seed,
-        verbose,
-        **kwargs,
+        num_codebooks: int,
+        codebook_size: int,
+        composition: str | tuple | Composition,
+        training: Training | None,
+        refine: bool | None,
+        seed: int | None,
+        verbose: int,
+        **kwargs: object,
     ):
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
@@ -147,37 +152,37 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
         self._distance = SquaredDistance(name="squared_distance")
 
-    def learned_composition(self, composition):
+    def learned_composition(self, composition: object) -> object:
         """What is learned for the composition asked for."""
         return composition
 
-    def inputs_of(self, places, rows):
+    def inputs_of(self, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """What `logits` takes of the table's rows at these places."""
         return rows
 
-    def current_codebooks(self):
+    def current_codebooks(self) -> tf.Tensor:
         """Tensor of the codebooks, of the composition's `codebooks_shape`."""
         return tf.convert_to_tensor(self.codewords.value)
 
-    def assign_codebooks(self, codebooks):
+    def assign_codebooks(self, codebooks: ArrayLike) -> None:
         """Sets what `current_codebooks` gives."""
         self.codewords.assign(codebooks)
 
-    def begin(self, table, sample_weight):
+    def begin(self, table: ArrayLike, sample_weight: ArrayLike | None) -> None:
         """Called by the first `train`, when all weights are made."""
 
-    def resume(self, table):
+    def resume(self, table: ArrayLike) -> None:
         """Called by further `train`s, before anything is trained."""
 
-    def make_optimizer(self):
+    def make_optimizer(self) -> keras.Optimizer:
         """The optimizer that `train` compiles with."""
         return keras.optimizers.Adam(self.training.learning_rate)
 
-    def codebooks_initializer(self):
+    def codebooks_initializer(self) -> keras.Initializer:
         """Initializer of codebooks as a matrix, a codeword per row."""
         return self.seeded(keras.initializers.GlorotUniform, 3)
 
-    def seeded(self, initializer, place, **kwargs):
+    def seeded(self, initializer: type, place: int, **kwargs: object) -> object:
         """An initializer with the seed at this place."""
         return initializer(**kwargs, seed=int(self._seeds[place]))
 
@@ -237,7 +242,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return self._fit_history
 
     @property
-    def history(self):
+    def history(self) -> dict:
         """`"loss"` and `"val_loss"` of validations, `"refined_loss"`."""
         return {} if self._fit_history is None else self._fit_history.history
 
@@ -247,25 +252,30 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self._fit_history = callback
 
     @property
-    def composition(self):
+    def composition(self) -> str | tuple | Composition:
         """The learner's `Composition`, or what it is to be made from."""
         if self._composition is None:
             return self._make_composition.args[0]
         return self._composition
 
     @property
-    def codes(self):
+    def codes(self) -> np.ndarray | None:
         """Codes of the table of `train`; None before it and after `fit`."""
         return self._codes
 
     @property
-    def codebooks(self):
+    def codebooks(self) -> np.ndarray | None:
         """float32 array of the composition's `codebooks_shape`, or None."""
         if not self.built:
             return None
         return self.current_codebooks().numpy().astype("float32")
 
-    def train(self, table, sample_weight=None, callbacks=None):
+    def train(
+        self,
+        table: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        callbacks: list | None = None,
+    ) -> "GradientCodeLearner":
         """Learns codebooks for `table`, and its codes.
 
         Rows of each batch are drawn at random with replacement. The weights

@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.learners.code_learner import GradientCodeLearner
+from keras_compembed.learners.training import Training
 from keras_compembed.learners.training import get_training
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
@@ -71,15 +73,15 @@ class GumbelCodeLearner(GradientCodeLearner):
 
     def __init__(
         self,
-        num_codebooks=32,
-        codebook_size=16,
-        composition="sum",
-        temperature=1.0,
-        training=None,
-        refine=False,
-        seed=None,
-        verbose=1,
-        **kwargs,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        composition: str | tuple | Composition = "sum",
+        temperature: float = 1.0,
+        training: Training | None = None,
+        refine: bool = False,
+        seed: int | None = None,
+        verbose: int = 1,
+        **kwargs: object,
     ):
         super().__init__(
             num_codebooks,
@@ -107,7 +109,7 @@ class GumbelCodeLearner(GradientCodeLearner):
     def build_logits(self, num_rows, width):
         self.encoder.build((None, width))
 
-    def logits(self, inputs):
+    def logits(self, inputs: tf.Tensor) -> tf.Tensor:
         """What `alpha` is the softplus of."""
         shape = -1, self.num_codebooks, self.codebook_size
         return tf.reshape(self.encoder(inputs), shape)
@@ -116,7 +118,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         scores = _log_softplus(logits) + self.gumbel_noise(tf.shape(logits))
         return tf.nn.softmax(scores / self.temperature)
 
-    def gumbel_noise(self, shape):
+    def gumbel_noise(self, shape: tf.Tensor) -> tf.Tensor:
         """Draws G of equation 5, as one device would for all rows."""
         seed = tf.cast(self._noise_seed.next(), tf.int32)
         draw = functools.partial(

@@ -5,7 +5,9 @@ import functools
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers.schedules import LearningRateSchedule
 
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import ScaledComposition
 from keras_compembed.learners.code_learner import GradientCodeLearner
@@ -16,6 +18,7 @@ from keras_compembed.learners.refinement import codeword_of_row
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.task_codes import pick_best
 from keras_compembed.learners.training import TemperatureSchedule
+from keras_compembed.learners.training import Training
 from keras_compembed.learners.training import check_rate
 from keras_compembed.learners.training import get_training
 from keras_compembed.learners.training import scale_gradient
@@ -85,17 +88,17 @@ class KDCodeLearner(GradientCodeLearner):
 
     def __init__(
         self,
-        num_codebooks=32,
-        codebook_size=16,
-        composition="linear",
-        logits="encoder",
-        temperature=(1.0, 1e-3, 0.5),
-        estimator="straight_through",
-        training=None,
-        refine=None,
-        seed=None,
-        verbose=1,
-        **kwargs,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        composition: str | tuple | Composition = "linear",
+        logits: str = "encoder",
+        temperature: float | tuple | LearningRateSchedule = (1.0, 1e-3, 0.5),
+        estimator: str = "straight_through",
+        training: Training | None = None,
+        refine: bool | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+        **kwargs: object,
     ):
         super().__init__(
             num_codebooks,

@@ -1,12 +1,15 @@
 """Codes learned by `fit`, along with the task: by queries, or by following."""
 
 import warnings
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import ConcatComposition
 from keras_compembed.compositions.composition import split_columns
 from keras_compembed.learners.refinement import nearest_composed
@@ -42,7 +45,9 @@ class TaskCodes(Settings):
     first_codes = None
     _settings = ("teacher_weight",)
 
-    def __init__(self, teacher=None, teacher_weight=1.0):
+    def __init__(
+        self, teacher: ArrayLike | None = None, teacher_weight: float = 1.0
+    ):
         self.teacher_weight = check_positive_number(
             "teacher_weight", teacher_weight
         )
@@ -51,7 +56,7 @@ class TaskCodes(Settings):
         self.rows = None
 
     @property
-    def teacher(self):
+    def teacher(self) -> np.ndarray | None:
         """The table that vectors are drawn to, or None. May be set."""
         return None if self._teacher is None else self._teacher.numpy()
 
@@ -62,16 +67,16 @@ class TaskCodes(Settings):
         _check_teacher(table, self._table_shape)
         self._teacher = table
 
-    def check_teacher(self, input_dim, output_dim):
+    def check_teacher(self, input_dim: int, output_dim: int) -> None:
         """Raises if there is a teacher, and it is not of a table's shape."""
         _check_teacher(self._teacher, (input_dim, output_dim))
 
-    def set_shape(self, input_dim, composition):
+    def set_shape(self, input_dim: int, composition: Composition) -> None:
         """Says whose codes are learned, and raises if they cannot be."""
         self._table_shape = input_dim, composition.output_dim
         self.check_teacher(*self._table_shape)
 
-    def build(self, add_weight, rows):
+    def build(self, add_weight: Callable, rows: object) -> None:
         """Makes what only learning needs of the rows, a store of codes."""
         self.rows = rows
         # Half precision does not hold sums over ids.
@@ -81,7 +86,7 @@ class TaskCodes(Settings):
         # Files of the layer have it.
         add_weight("codes_are_fixed", dtype="uint8", **zeros)
 
-    def step(self, ids, mask=None):
+    def step(self, ids: tf.Tensor, mask: tf.Tensor | None = None) -> tuple:
         """Vectors `(ids, output_dim)` in a training step, and losses."""
         dtype = self._dtype
         counts = tf.ones_like(ids, dtype)
@@ -106,35 +111,35 @@ class TaskCodes(Settings):
         ]
         return repeat_rows(vectors, places), losses
 
-    def learn(self, ids, counts):
+    def learn(self, ids: tf.Tensor, counts: tf.Tensor) -> tuple:
         """Vectors of different ids, and losses of each id."""
         raise NotImplementedError
 
-    def subcodes(self, ids):
+    def subcodes(self, ids: tf.Tensor) -> tf.Tensor:
         """Subcodes, int32 `(ids, num_codebooks)`, outside training."""
         raise NotImplementedError
 
-    def all_subcodes(self):
+    def all_subcodes(self) -> tf.Tensor:
         """Subcodes, int32 `(rows, num_codebooks)`, outside training."""
         composition = self.rows.composition
         size = composition.num_codebooks * composition.codebook_size
         size = max(1, _CHUNK_ELEMENTS // size)
         return of_all_ids(self.subcodes, self.rows.input_dim, size)
 
-    def restart(self, vectors):
+    def restart(self, vectors: tf.Tensor) -> None:
         """Called when the vectors of all ids have changed, not their codes."""
 
     @property
-    def codes(self):
+    def codes(self) -> np.ndarray:
         """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""
         dtype = code_dtype(self.rows.composition.codebook_size)
         return np.asarray(self.all_subcodes()).astype(dtype)
 
-    def without_teacher(self):
+    def without_teacher(self) -> "TaskCodes":
         """Another one of the same settings."""
         return self.from_config(self.get_config())
 
-    def copy(self):
+    def copy(self) -> "TaskCodes":
         """Another one of the same settings, teacher and first codes."""
         copy = self.without_teacher()
         copy._teacher, copy.first_codes = self._teacher, self.first_codes
@@ -264,7 +269,12 @@ class SoftmaxCodes(TaskCodes):
 
     _settings = "teacher_weight", "temperature"
 
-    def __init__(self, temperature=1.0, teacher=None, teacher_weight=1.0):
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        teacher: ArrayLike | None = None,
+        teacher_weight: float = 1.0,
+    ):
         super().__init__(teacher, teacher_weight)
         self.temperature = check_positive_number("temperature", temperature)
 

@@ -4,6 +4,7 @@ import copy
 
 import keras
 import tensorflow as tf
+from keras.optimizers.schedules import LearningRateSchedule
 
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.tensor_ops import custom_gradient
@@ -42,11 +43,11 @@ class Training(Settings):
 
     def __init__(
         self,
-        iterations=None,
-        batch_size=128,
-        learning_rate=None,
-        validation_interval=1000,
-        validation_rows=1280,
+        iterations: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float | LearningRateSchedule | None = None,
+        validation_interval: int = 1000,
+        validation_rows: int = 1280,
     ):
         if iterations is not None:
             iterations = check_positive_int("iterations", iterations)

@@ -52,10 +52,10 @@ class Anchors(Method):
 
     def __init__(
         self,
-        num_anchors=100,
-        mean_nonzeros=8,
-        max_nonzeros=None,
-        iterations=10,
+        num_anchors: int = 100,
+        mean_nonzeros: float = 8,
+        max_nonzeros: int | None = None,
+        iterations: int = 10,
     ):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
         check_positive_number("mean_nonzeros", mean_nonzeros)

@@ -4,9 +4,11 @@ import copy
 import functools
 import inspect
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import LinearComposition
 from keras_compembed.compositions.composition import get_composition
 from keras_compembed.compositions.composition import is_same_composition
@@ -66,13 +68,13 @@ class Codes(Method):
 
     def __init__(
         self,
-        num_codebooks=32,
-        codebook_size=16,
-        composition=None,
-        learner=None,
-        rank=None,
-        effort=1.0,
-        recode_every=None,
+        num_codebooks: int = 32,
+        codebook_size: int = 16,
+        composition: str | tuple | Composition | None = None,
+        learner: Callable | None = None,
+        rank: int | None = None,
+        effort: float = 1.0,
+        recode_every: int | None = None,
     ):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size

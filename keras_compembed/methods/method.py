@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_seed
 
@@ -35,15 +37,17 @@ class Method(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def name(self):
+    def name(self) -> str:
         """String, the method and its settings, such as `"codes 32x16"`."""
 
     @abc.abstractmethod
-    def start(self, seed=None, verbose=0):
+    def start(self, seed: int | None = None, verbose: int = 0) -> Fit:
         """A `Fit`, whose settings are checked."""
 
     @abc.abstractmethod
-    def litert_bytes(self, input_dim, output_dim, quantize=None):
+    def litert_bytes(
+        self, input_dim: int, output_dim: int, quantize: str | None = None
+    ) -> int:
         """Bytes of constants that a table takes in a LiteRT file.
 
         The graph comes on top: about 2 kB of a plain look-up, and up to 9 kB
@@ -56,7 +60,12 @@ class Method(abc.ABC):
             quantize: Same as in `export_litert`.
         """
 
-    def for_table(self, sample_weight=None, pooled=True, seed=None):
+    def for_table(
+        self,
+        sample_weight: ArrayLike | None = None,
+        pooled: bool = True,
+        seed: int | None = None,
+    ) -> "Method":
         """The same method, with options of one table of a model.
 
         Example:
@@ -80,28 +89,30 @@ class Method(abc.ABC):
         return new
 
     @property
-    def is_plain(self):
+    def is_plain(self) -> bool:
         """Whether nothing is set that `start` does not know."""
         options = self.sample_weight, self.seed, self.recode_every
         return self.pooled and all(option is None for option in options)
 
-    def tuned(self):
+    def tuned(self) -> "Method":
         """The same, with rows that are trained where they can be."""
         return self
 
-    def folded(self):
+    def folded(self) -> "Method | None":
         """The same with a layer behind in what rows share, if that can be."""
         return None
 
-    def reason_against(self, input_dim, output_dim):
+    def reason_against(self, input_dim: int, output_dim: int) -> str | None:
         """Why a table of this shape cannot be stored so, or None."""
         return None
 
-    def quicker(self, effort):
+    def quicker(self, effort: float) -> "Method":
         """The same method, whose fits take `effort` of the time, if it can."""
         return self
 
-    def new_layer(self, fit, input_dim, output_dim, **kwargs):
+    def new_layer(
+        self, fit: Fit, input_dim: int, output_dim: int, **kwargs: object
+    ) -> LookupLayer:
         """A built layer of the shape of that of `fit.from_table`."""
         layer = self.rows(input_dim, output_dim, **fit.options, **kwargs)
         layer.build()

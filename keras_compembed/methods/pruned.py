@@ -37,7 +37,7 @@ class Pruned(Method):
 
     rows = SparseEmbedding
 
-    def __init__(self, sparsity=0.9, bits=None):
+    def __init__(self, sparsity: float = 0.9, bits: int | None = None):
         self.sparsity = check_sparsity("sparsity", sparsity)
         self.bits = check_choice("bits", bits, (None, 8))
 

@@ -41,11 +41,11 @@ class Quantized(Method):
 
     def __init__(
         self,
-        bits=4,
-        block_size=None,
-        rank=None,
-        learn_rows=False,
-        scale_dtype="int8",
+        bits: int = 4,
+        block_size: int | None = None,
+        rank: int | None = None,
+        learn_rows: bool = False,
+        scale_dtype: str = "int8",
     ):
         check_positive_int("rank", rank, optional=True)
         self._options = {

@@ -1,5 +1,7 @@
 """Tables of which only some rows are held."""
 
+from numpy.typing import ArrayLike
+
 from keras_compembed.layers.pruned_vocabulary_embedding import (
     PrunedVocabularyEmbedding,
 )
@@ -43,11 +45,11 @@ class Vocabulary(Method):
 
     def __init__(
         self,
-        num_rows,
-        num_shared_rows=1,
-        sharing="modulo",
-        scores=None,
-        rows=None,
+        num_rows: int,
+        num_shared_rows: int = 1,
+        sharing: str = "modulo",
+        scores: ArrayLike | None = None,
+        rows: Method | None = None,
     ):
         self._options = {
             "num_rows": check_positive_int("num_rows", num_rows),

@@ -71,7 +71,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         name: Optional string.
     """
 
-    def __init__(self, inner, name=None):
+    def __init__(
+        self, inner: str | dict | keras.Optimizer, name: str | None = None
+    ):
         inner = _check_inner(inner)
         super().__init__(learning_rate=0.0, name=name)
         self.inner = inner

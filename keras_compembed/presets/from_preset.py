@@ -19,7 +19,9 @@ SAVED_MODELS = next(filter(pathlib.Path.is_dir, _PLACES), _PLACES[0])
 NAMES = sorted(path.parent.name for path in SAVED_MODELS.glob(f"*/{RECORD}"))
 
 
-def from_preset(preset, file=None):
+def from_preset(
+    preset: str | os.PathLike, file: str | None = None
+) -> keras.Model | CompressedVectors | pathlib.Path:
     """Reads the Keras model of a preset, its vectors of words, or finds a file.
 
     Example:

@@ -27,7 +27,14 @@ _OPTIONAL |= {"task", "language", "tags"}
 _FILLED = ("summary", "data", "results", "limits", "attribution")
 
 
-def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
+def save_preset(
+    model: keras.Model | CompressedVectors,
+    folder: str | os.PathLike,
+    card: dict,
+    figures: dict | None = None,
+    files: dict | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
     """Writes a model, all that belongs to it, and its card into a folder.
 
     The folder is what `from_preset` reads and what a repository of the Hugging

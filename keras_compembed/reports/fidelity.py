@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_positive_int
@@ -27,7 +28,13 @@ class Fidelity:
     num_queries: int
 
 
-def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
+def fidelity(
+    table: ArrayLike | keras.Layer,
+    reconstruction: ArrayLike | keras.Layer,
+    num_neighbors: int = 10,
+    num_queries: int = 1000,
+    seed: int = 0,
+) -> Fidelity:
     """Compares a table with its reconstruction.
 
     Both are read a part at a time. Neighbours are by cosine, among all rows

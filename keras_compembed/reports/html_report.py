@@ -7,6 +7,7 @@ import unicodedata
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.compression import frontier as frontiers
@@ -24,6 +25,7 @@ from keras_compembed.reports.plots import COLOURS
 from keras_compembed.reports.plots import REST
 from keras_compembed.reports.plots import model_parts
 from keras_compembed.reports.size_report import EMBEDDINGS
+from keras_compembed.reports.size_report import SizeReport
 from keras_compembed.reports.size_report import compressed_layers
 from keras_compembed.reports.size_report import find_originals
 from keras_compembed.reports.size_report import size_report
@@ -45,14 +47,14 @@ _INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
 def html_report(
-    model,
-    path,
-    original=None,
-    words=None,
-    data=None,
-    frontier=None,
-    overwrite=False,
-):
+    model: keras.Layer,
+    path: str | os.PathLike,
+    original: ArrayLike | keras.Layer | None = None,
+    words: list | dict | None = None,
+    data: tuple | None = None,
+    frontier: "frontiers.Frontier | None" = None,
+    overwrite: bool = False,
+) -> SizeReport:
     """Writes one page about a compressed model, to open in a browser.
 
     What the bytes are of, beside the original; tables that were left, and

@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.reports.fidelity import Fidelity
@@ -143,7 +144,9 @@ class SizeReport:
         return format_size_report(self)
 
 
-def size_report(model, reference=None):
+def size_report(
+    model: keras.Layer, reference: ArrayLike | keras.Layer | None = None
+) -> SizeReport:
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
     Finds every layer of this package that looks ids up, and every

@@ -230,13 +230,18 @@ class WeightSpec(Settings):
         constraint: Optional constraint. Defaults to `None`.
     """
 
-    def __init__(self, initializer=None, regularizer=None, constraint=None):
+    def __init__(
+        self,
+        initializer: object = None,
+        regularizer: str | keras.Regularizer | None = None,
+        constraint: str | keras.constraints.Constraint | None = None,
+    ):
         self.initializer = initializer
         self.regularizer = keras.regularizers.get(regularizer)
         self.constraint = keras.constraints.get(constraint)
 
     @property
-    def arguments(self):
+    def arguments(self) -> dict:
         """Arguments of `add_weight`."""
         names = ("initializer", "regularizer", "constraint")
         return {name: getattr(self, name) for name in names}

@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
@@ -64,13 +65,13 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(
         self,
-        model,
-        pad_id=None,
-        add_bos=False,
-        add_eos=False,
-        sequence_length=None,
-        unknown_if_empty=True,
-        **kwargs,
+        model: bytes | str | os.PathLike,
+        pad_id: int | None = None,
+        add_bos: bool = False,
+        add_eos: bool = False,
+        sequence_length: int | None = None,
+        unknown_if_empty: bool = True,
+        **kwargs: object,
     ):
         text = import_tensorflow_text()
         proto = piece_table.parse(_read(model))
@@ -102,7 +103,13 @@ class SentencePieceTokenizer(Tokenizer):
             )
 
     @classmethod
-    def train(cls, texts, vocabulary_size=8000, lowercase=True, **kwargs):
+    def train(
+        cls,
+        texts: Iterable,
+        vocabulary_size: int = 8000,
+        lowercase: bool = True,
+        **kwargs: object,
+    ) -> "SentencePieceTokenizer":
         """A tokenizer of pieces learned from texts.
 
         Ids 0 and 1 are padding and the unknown.

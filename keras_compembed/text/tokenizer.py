@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -22,11 +23,11 @@ class Tokenizer(keras.layers.Layer):
 
     def __init__(
         self,
-        pad_id,
-        unknown_id,
-        sequence_length=None,
-        unknown_if_empty=True,
-        **kwargs,
+        pad_id: int,
+        unknown_id: int,
+        sequence_length: int | None = None,
+        unknown_if_empty: bool = True,
+        **kwargs: object,
     ):
         # A policy for numbers says nothing of strings and ids.
         kwargs.pop("dtype", None)
@@ -44,29 +45,29 @@ class Tokenizer(keras.layers.Layer):
         self._allow_non_tensor_positional_args = True
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """Number of ids: the `input_dim` of an embedding behind."""
         return len(self.get_vocabulary())
 
-    def get_vocabulary(self):
+    def get_vocabulary(self) -> list:
         """List of strings, the token of each id."""
         raise NotImplementedError
 
-    def count_bytes(self):
+    def count_bytes(self) -> int:
         """Bytes of what a file needs to tokenize as the layer does."""
         raise NotImplementedError
 
-    def tokenize(self, texts):
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of texts `(batch,)`, int32 ragged `(batch, None)`."""
         raise NotImplementedError
 
     @property
-    def needed_ids(self):
+    def needed_ids(self) -> set:
         """Set of the ids that every part of the vocabulary must have."""
         # Layers may mask id 0, whatever it is.
         return {0, self.pad_id, self.unknown_id}
 
-    def select(self, ids):
+    def select(self, ids: Iterable) -> "Tokenizer":
         """A tokenizer whose id `i` is the token that is `ids[i]` here.
 
         Args:
@@ -74,7 +75,7 @@ class Tokenizer(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def count_ids(self, texts):
+    def count_ids(self, texts: Iterable) -> np.ndarray:
         """How often each id is in texts, an int64 array."""
         counts = np.zeros(self.vocabulary_size, "int64")
         texts = iter(read_texts(texts))
@@ -83,7 +84,12 @@ class Tokenizer(keras.layers.Layer):
             counts += np.bincount(ids, minlength=len(counts))
         return counts
 
-    def find_ids(self, texts, min_count=1, vocabulary_size=None):
+    def find_ids(
+        self,
+        texts: Iterable,
+        min_count: int = 1,
+        vocabulary_size: int | None = None,
+    ) -> np.ndarray:
         """Ids of the tokens that texts have, and those that are needed.
 
         They are an int64 array in ascending order.
@@ -106,7 +112,12 @@ class Tokenizer(keras.layers.Layer):
             found = found[order[: vocabulary_size - len(needed)]]
         return np.union1d(needed, found)
 
-    def prune(self, texts, min_count=1, vocabulary_size=None):
+    def prune(
+        self,
+        texts: Iterable,
+        min_count: int = 1,
+        vocabulary_size: int | None = None,
+    ) -> "Tokenizer":
         """A smaller tokenizer, of the tokens that texts have.
 
         Its ids are others: a model that was trained with this tokenizer is

@@ -1,6 +1,7 @@
 """Pieces of words, as BERT reads them."""
 
 import os
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
@@ -59,13 +60,13 @@ class WordPieceTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        lowercase=True,
-        add_cls=False,
-        add_sep=False,
-        sequence_length=None,
-        unknown_if_empty=True,
-        **kwargs,
+        vocabulary: list | str | os.PathLike,
+        lowercase: bool = True,
+        add_cls: bool = False,
+        add_sep: bool = False,
+        sequence_length: int | None = None,
+        unknown_if_empty: bool = True,
+        **kwargs: object,
     ):
         text = import_tensorflow_text()
         pieces = _check_pieces(vocabulary)
@@ -94,7 +95,13 @@ class WordPieceTokenizer(Tokenizer):
             )
 
     @classmethod
-    def train(cls, texts, vocabulary_size=8000, lowercase=True, **kwargs):
+    def train(
+        cls,
+        texts: Iterable,
+        vocabulary_size: int = 8000,
+        lowercase: bool = True,
+        **kwargs: object,
+    ) -> "WordPieceTokenizer":
         """A tokenizer of pieces learned from texts.
 
         Ids 0 to 3 are padding, the unknown, `"[CLS]"` and `"[SEP]"`.

@@ -2,6 +2,7 @@
 
 import collections
 import re
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
@@ -77,11 +78,11 @@ class WordTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        standardize="lower_and_strip_punctuation",
-        sequence_length=None,
-        unknown_if_empty=True,
-        **kwargs,
+        vocabulary: list,
+        standardize: str | None = "lower_and_strip_punctuation",
+        sequence_length: int | None = None,
+        unknown_if_empty: bool = True,
+        **kwargs: object,
     ):
         text = import_tensorflow_text()
         check_choice("standardize", standardize, STANDARDIZATIONS)
@@ -100,11 +101,11 @@ class WordTokenizer(Tokenizer):
     @classmethod
     def train(
         cls,
-        texts,
-        vocabulary_size=20_000,
-        standardize="lower_and_strip_punctuation",
-        **kwargs,
-    ):
+        texts: Iterable,
+        vocabulary_size: int = 20_000,
+        standardize: str | None = "lower_and_strip_punctuation",
+        **kwargs: object,
+    ) -> "WordTokenizer":
         """A tokenizer of the most frequent words of texts.
 
         Args:

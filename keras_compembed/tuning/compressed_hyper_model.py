@@ -6,6 +6,7 @@ import math
 import keras
 import keras_tuner
 
+from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.compress_model import compress_model
@@ -88,12 +89,12 @@ class CompressedHyperModel(keras_tuner.HyperModel):
 
     def __init__(
         self,
-        model,
-        budget=None,
-        layers=None,
-        learning_rates=None,
-        seed=None,
-        verbose=1,
+        model: keras.Model,
+        budget: Budget | None = None,
+        layers: list | None = None,
+        learning_rates: list | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
     ):
         super().__init__()
         require(
@@ -165,7 +166,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             if room + sizes[method] <= limit
         }
 
-    def build(self, hp):
+    def build(self, hp: keras_tuner.HyperParameters) -> keras.Model:
         """The compressed copy of a trial, compiled, not trained further."""
         name = hp.Choice(_METHOD, list(self._methods))
         rate = hp.Choice(_RATE, self._rates) if self._rates else None
@@ -182,7 +183,14 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             model.optimizer.learning_rate = rate
         return model
 
-    def fit(self, hp, model, *args, callbacks=(), **kwargs):
+    def fit(
+        self,
+        hp: keras_tuner.HyperParameters,
+        model: keras.Model,
+        *args: object,
+        callbacks: list | tuple = (),
+        **kwargs: object,
+    ) -> keras.callbacks.History:
         """Trains the model of a trial, if its file is within `max_bytes`."""
         name = hp.get(_METHOD)
         if name not in self._bytes:

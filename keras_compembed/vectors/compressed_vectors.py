@@ -3,10 +3,12 @@
 import functools
 import numbers
 import os
+import typing
 from collections.abc import Iterable
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.size_search import StopRequest
@@ -16,6 +18,7 @@ from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.method import Method
 from keras_compembed.methods.method import check_method
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.stores import KINDS
@@ -84,7 +87,7 @@ class CompressedVectors:
         ValueError: if codes have a composition of your own.
     """
 
-    def __init__(self, words, layer):
+    def __init__(self, words: list, layer: LookupLayer):
         words, stored = check_words(words), _stored_rows(layer)
         require(
             len(words) == stored.shape[0],
@@ -109,14 +112,14 @@ class CompressedVectors:
     @classmethod
     def learn(
         cls,
-        vectors,
-        method=None,
+        vectors: WordVectors,
+        method: Method | None = None,
         *,
-        max_bytes=None,
-        sample_weight=None,
-        seed=None,
-        verbose=1,
-    ):
+        max_bytes: int | str | None = None,
+        sample_weight: ArrayLike | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+    ) -> "CompressedVectors":
         """Compresses vectors.
 
         With `subwords`, rows of words and of n-grams are one table: they share
@@ -199,7 +202,7 @@ class CompressedVectors:
         return small
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> "CompressedVectors":
         """Reads what `save` wrote.
 
         Args:
@@ -212,7 +215,7 @@ class CompressedVectors:
         small._set(*vectors_file.read(path))
         return small
 
-    def save(self, path, overwrite=False):
+    def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes one `.npz` file, without pickles.
 
         Args:
@@ -225,12 +228,12 @@ class CompressedVectors:
             file.write(self._to_bytes())
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Integer, bytes of the file."""
         return len(self._to_bytes())
 
     @property
-    def bytes_by_part(self):
+    def bytes_by_part(self) -> dict:
         """Dict of the bytes of the file: words, what rows have, the rest.
 
         `subwords` are the rows of n-grams, and which these are.
@@ -243,7 +246,7 @@ class CompressedVectors:
         return {**sizes, "besides": self.nbytes - sum(sizes.values())}
 
     @property
-    def method(self):
+    def method(self) -> str:
         """String, how vectors are stored, such as `"codes 32x16"`."""
         return self._stored.name
 
@@ -269,7 +272,7 @@ class CompressedVectors:
         size = describe_size(len(self), self._ngrams, self.vector_size)
         return f"<CompressedVectors of {size} as {self.method}>"
 
-    def __getitem__(self, words):
+    def __getitem__(self, words: str | list) -> np.ndarray:
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
             return self._read([words])[0]
@@ -280,7 +283,7 @@ class CompressedVectors:
             )
         return self._read(list(words))
 
-    def get(self, word, default=None):
+    def get(self, word: str, default: object = None) -> typing.Any:
         """The vector of a word, or `default` if `word` is not `in` this."""
         return self[word] if word in self else default
 
@@ -311,11 +314,11 @@ class CompressedVectors:
             f"Received: {word!r}."
         )
 
-    def table(self):
+    def table(self) -> np.ndarray:
         """All vectors, a float32 array `(words, columns)`."""
         return np.concatenate(list(self._stored.parts()))
 
-    def subwords(self):
+    def subwords(self) -> Subwords | None:
         """All vectors of n-grams, as `Subwords`, or None."""
         ngrams = self._ngrams
         if ngrams is None:
@@ -325,14 +328,18 @@ class CompressedVectors:
             ngrams.min_n, ngrams.max_n, vectors, ngrams.bucket, ngrams.kept
         )
 
-    def similarity(self, first, second):
+    def similarity(self, first: str, second: str) -> float:
         """The cosine of the vectors of two words."""
         first, second = _units(self[[first, second]])
         return float(first @ second)
 
     def most_similar(
-        self, positive=(), negative=(), topn=10, restrict_vocab=None
-    ):
+        self,
+        positive: str | ArrayLike | list = (),
+        negative: str | ArrayLike | list = (),
+        topn: int = 10,
+        restrict_vocab: int | None = None,
+    ) -> list:
         """The words nearest to some, and far from others.
 
         The same as gensim's `KeyedVectors.most_similar` on the vectors: unit
@@ -377,7 +384,12 @@ class CompressedVectors:
         query = _units(query).astype("float32")
         return self._name(*self._nearest.of_one(query, rows, topn, num_rows))
 
-    def most_similar_many(self, queries, topn=10, restrict_vocab=None):
+    def most_similar_many(
+        self,
+        queries: list | ArrayLike,
+        topn: int = 10,
+        restrict_vocab: int | None = None,
+    ) -> list:
         """The words nearest to each of many.
 
         The same as `[most_similar(query, topn=topn) for query in queries]`, to
@@ -455,7 +467,7 @@ class CompressedVectors:
         )
         return vector
 
-    def as_keyed_vectors(self):
+    def as_keyed_vectors(self) -> typing.Any:
         """All vectors of words, as gensim's `KeyedVectors`.
 
         For `evaluate_word_pairs`, `evaluate_word_analogies` and so on. Needs
@@ -466,7 +478,12 @@ class CompressedVectors:
         keyed.add_vectors(self.index_to_key, self.table())
         return keyed
 
-    def save_word2vec_format(self, path, binary=False, overwrite=False):
+    def save_word2vec_format(
+        self,
+        path: str | os.PathLike,
+        binary: bool = False,
+        overwrite: bool = False,
+    ) -> None:
         """Writes the vectors of all words as word2vec does.
 
         Args:
@@ -499,7 +516,12 @@ class CompressedVectors:
                         row = " ".join(vector.astype(str)).encode()
                     file.write(word + b" " + row + b"\n")
 
-    def to_layers(self, mask_zero=False, unknown=None, **kwargs):
+    def to_layers(
+        self,
+        mask_zero: bool = False,
+        unknown: str | None = None,
+        **kwargs: object,
+    ) -> tuple:
         """Keras layers from strings to these vectors.
 
         The first makes ids of words, the second vectors of ids. All unknown

@@ -60,16 +60,16 @@ class Options:
 
 
 def read_vectors(
-    path,
-    format=None,
+    path: str | os.PathLike,
+    format: str | None = None,
     *,
-    words=None,
-    tensor=None,
-    limit=None,
-    encoding="utf-8",
-    unicode_errors="strict",
-    subwords=False,
-):
+    words: list | dict | str | os.PathLike | None = None,
+    tensor: str | None = None,
+    limit: int | None = None,
+    encoding: str = "utf-8",
+    unicode_errors: str = "strict",
+    subwords: bool | int = False,
+) -> WordVectors:
     """Reads a file of vectors.
 
     | `format` | files |
@@ -171,7 +171,7 @@ may run any program when opened, so they are read only if named |
         return WordVectors(*_join(path, found, table), *more)
 
 
-def open_table(path, tensor=None):
+def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
     """Maps a table in a file into memory, without reading it.
 
     Learners, and `from_table` of layers, read such a table a part at a time,
