@@ -464,7 +464,8 @@ class _IntegersForm(LiteRTForm):
             packed_bits = bits
         else:
             self._integers = packed
-            self._bytes = _fields_of_bytes(bits).astype("float32")
+            # Of 1,024 floats the converter would make other numbers.
+            self._bytes = _fields_of_bytes(bits).astype("int8")
         self._scales = np.ascontiguousarray(table.scales)
         rows = StoredTable(f"{path}/rows", self._integers, packed, packed_bits)
         bits_of_scales = self._scales.view("uint8")
@@ -497,7 +498,7 @@ class _IntegersForm(LiteRTForm):
         """Their integers, float32 `(ids, width)`."""
         numbers = tf.gather(self._integers, ids)
         if self._bytes is not None:
-            return gather_fields(numbers, self._bytes, self.width)
+            numbers = gather_fields(numbers, self._bytes, self.width)
         numbers = tf.cast(numbers, tf.float32)
         if numbers.shape[1] > self.width:
             numbers = numbers[:, : self.width]

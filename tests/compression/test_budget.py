@@ -51,7 +51,8 @@ def data(model):
 
 
 def make_budget(max_bytes=None, **kwargs):
-    options = {"methods": METHODS, "quantize": "int8", **kwargs}
+    target = kc.export.Target(min_runtime=None)
+    options = {"methods": METHODS, "target": target, **kwargs}
     return kc.Budget(max_bytes, **options)
 
 
@@ -65,6 +66,7 @@ def compress(model, how, **kwargs):
 def file_bytes(model, tmp_path, quantize="int8"):
     path = tmp_path / "model.tflite"
     options = {"quantize": quantize, "overwrite": True, "verbose": 0}
+    options["target"] = kc.export.Target(min_runtime=None, max_bytes=None)
     return kc.export_litert(model, path, **options).file_bytes
 
 
@@ -134,7 +136,9 @@ def test_a_seed_gives_the_same(model, tmp_path):
         small = compress(model, budget)
         found.append(budget.frontier)
     assert found[0] == found[1]
-    assert found[0].original_bytes == file_bytes(model, tmp_path, None)
+    # A bias of zeros counts, and is not in the file yet.
+    more = found[0].original_bytes - file_bytes(model, tmp_path, None)
+    assert 0 <= more < 300
     assert file_bytes(small, tmp_path) <= found[0].limit_bytes == 20_000
 
 

@@ -113,7 +113,7 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     pytest.importorskip("mediapipe")
     labels = [f"a long name of class {number}" for number in range(3)]
     methods = [kc.methods.Quantized(2), kc.methods.Quantized(8)]
-    target = kc.export.Target("mediapipe")
+    target = kc.export.Target("mediapipe", min_runtime=None)
     budget = kc.Budget(
         28_000, target=target, methods=methods, labels=labels, quantize=None
     )
@@ -131,7 +131,7 @@ def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
     model = keras.Sequential(
         [text, vectorization(), embedding(), pooling, head]
     )
-    target = kc.export.Target("mediapipe")
+    target = kc.export.Target("mediapipe", min_runtime=None)
     methods = [kc.methods.Quantized(2)]
     budget = kc.Budget(60_000, target=target, methods=methods, quantize=None)
     labels = [str(number) for number in range(300)]

@@ -73,13 +73,14 @@ def test_bad_arguments(tmp_path):
         "quantize": "int4",
         "optimize_for": "speed",
         "tolerance": 0,
-        "max_bytes": 1_000,
         "runtime": "flex",
         # Older than what the ops need.
         "min_runtime": "1.2",
     }.items():
         with refused(name, received):
             write(model, path, **{name: received})
+    with refused("max_bytes", "file_bytes"):
+        write(model, path, max_bytes=1_000)
     with refused("metadata", "x"):
         write(model, path, metadata={"title": "x"})
     with refused("target", "mediapipe"):

@@ -127,3 +127,16 @@ def test_the_message_tells_what_an_older_runtime_costs(tmp_path, capsys):
     newer = kc.export_litert(model, path, overwrite=True, verbose=0)
     more = older.file_bytes - newer.file_bytes
     assert f"Target(min_runtime='2.17'): {more:+,} bytes" in said
+
+
+@pytest.mark.parametrize("bits", (2, 4))
+def test_older_runtimes_read_rows_of_bits(bits, tmp_path):
+    """Their table of what bytes hold is no weight to be made int8."""
+    table = np.random.default_rng(0).normal(size=(60, 30))
+    rows = kc.QuantizedEmbedding.from_table(table, bits=bits, verbose=0)
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), rows])
+    target = Target(min_runtime="2.17")
+    made = kc.export_litert(
+        model, tmp_path / "m.tflite", target=target, verbose=0
+    )
+    assert made.max_row_error < 1e-6

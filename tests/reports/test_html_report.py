@@ -192,7 +192,7 @@ def test_models_of_no_layers_and_of_many(write):
 
 
 def test_what_is_refused(model, original, tmp_path):
-    other = classifier(keras.layers.Embedding(ROWS + 1, 8, name="words"))
+    other = classifier(keras.layers.Embedding(ROWS - 1, 8, name="words"))
     classes = keras.Sequential([keras.Input((3,)), kc.CANESoftmax(50)])
     layer = model.get_layer("words")
     ids, labels = np.zeros((4, 3), "int32"), np.zeros(4, "int32")
@@ -203,7 +203,7 @@ def test_what_is_refused(model, original, tmp_path):
         ("words", "1 words", dict(words={"words": ["a"]})),
         ("words", "x", dict(words={"x": WORDS})),
         ("words", "set", dict(words=set(WORDS))),
-        ("original", f"({ROWS + 1}, 8)", dict(original=other)),
+        ("original", f"({ROWS - 1}, 8)", dict(original=other)),
         ("data", "ndarray", dict(data=ids)),
         ("data", "3, 4", dict(data=(ids, labels[:3]))),
         ("data", "labels must be", dict(model=other, data=(ids, labels + 0.5))),

@@ -183,7 +183,7 @@ def test_no_embeddings():
     report = size_report(dense)
     assert report.ratio is None
     assert (report.embedding_bytes, report.total_bytes) == (0, 36)
-    assert str(report) == "No embedding layers; all weights: 36 B"
+    assert str(report) == "No embedding layers; all weights: 36 bytes"
 
 
 def exact_codes():
