@@ -400,9 +400,9 @@ def test_options_are_checked(data):
         with refused(name, ""):
             kc.Budget(**{name: value})
     with refused("max_bytes", 9):
-        kc.Budget(9, 0.1, TuningData(data, data))
+        kc.Budget(9, 0.1, TuningData(data, data), quantize=None)
     with refused("methods", "int8", TypeError):
-        kc.Budget(methods=["int8"])
+        kc.Budget(methods=["int8"], quantize=None)
 
 
 def test_budgets_that_do_not_fit_a_model(model, data):
@@ -433,4 +433,4 @@ def test_metrics_of_no_known_direction():
     model.compile("sgd", "mse", metrics=[goodness], run_eagerly=True)
     data = TuningData(None, (ids, ids), metric="goodness")
     with refused("mode", "goodness"):
-        compress(model, kc.Budget(9000, data=data))
+        compress(model, kc.Budget(9000, data=data, quantize=None))
