@@ -20,7 +20,7 @@ from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
 from benchmarks.common.tables import of_rows
 from benchmarks.common.tables import seeds
-from benchmarks.data.word_tests import PAIRS
+from examples.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
 
 PAGES = tuple(

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 from examples.devices import mirrored_strategy
 from keras_compembed.export.interpreter import LiteRTModel
 

@@ -14,7 +14,6 @@ from.
 """
 
 import argparse
-import itertools
 import json
 import os
 import pathlib
@@ -22,6 +21,7 @@ import shlex
 import statistics
 import sys
 import tempfile
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow splits its sums by threads, so their number is part of the result:
@@ -32,10 +32,9 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.common import litert
-from benchmarks.common.plots import plot_accuracy_against_size
-from benchmarks.common.plots import plot_code_balance
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
+from examples.plots import plot_accuracy_against_size
+from examples.plots import plot_code_balance
 from keras_compembed.export.interpreter import LiteRTModel
 
 CODE_SHAPES = ((64, 16), (32, 16))
@@ -147,13 +146,19 @@ def litert_accuracy(path, ids, labels):
 
 def latency_ratios(paths, ids, seconds=1.0):
     """Median time of one text to the first file's, each in turns with it."""
-    shapes = {None: (1, ids.shape[1])}
-    first, *others = (litert.File(path, shapes) for path in paths)
+    models = [LiteRTModel(path) for path in paths]
     ratios = [1.0]
-    for file in others:
-        texts = (ids[row : row + 1] for row in itertools.cycle(range(len(ids))))
-        taken, of_first = litert.in_turns(file.run, first.run, texts, seconds)
-        ratios.append(taken / of_first)
+    for model in models[1:]:
+        end, times = time.perf_counter() + seconds, []
+        while len(times) < 10 or time.perf_counter() < end:
+            row = len(times) % len(ids)
+            clock = [time.perf_counter()]
+            for each in (models[0], model):
+                each(ids[row : row + 1])
+                clock.append(time.perf_counter())
+            times.append(np.diff(clock))
+        of_first, taken = np.median(times[1:], axis=0)
+        ratios.append(float(taken / of_first))
     return ratios
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 from examples.devices import mirrored_strategy
 
 QUICK = {

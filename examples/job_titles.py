@@ -16,7 +16,10 @@ subfolder `onet_titles`, with `_` for blanks, or compressed by xz.
 
 import argparse
 import contextlib
+import csv
+import itertools
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -28,7 +31,6 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data import class_tasks
 from examples.devices import mirrored_strategy
 
 # What the file answers for a title.
@@ -111,9 +113,37 @@ def make_scope(devices):
     return mirrored_strategy(devices).scope()
 
 
+def read_table(folder, name):
+    """Rows of a table of O*NET, as strings."""
+    folder = pathlib.Path(folder)
+    for parent, stem, (ending, opened) in itertools.product(
+        (folder, folder / "onet_titles"),
+        (name, name.replace(" ", "_")),
+        ((".txt", open), (".txt.xz", lzma.open)),
+    ):
+        path = parent / f"{stem}{ending}"
+        if path.exists():
+            with opened(path, "rt", encoding="utf-8", newline="") as file:
+                # Titles hold lone quotes.
+                rows = csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
+                return list(rows)[1:]
+    raise SystemExit(f"There is no '{name}.txt' in {folder}.")
+
+
+def read_titles(folder):
+    """Names of occupations, and `(title, occupation)` pairs of their jobs."""
+    occupations = read_table(folder, "Occupation Data")
+    places = {row[0]: place for place, row in enumerate(occupations)}
+    titles = read_table(folder, "Alternate Titles")
+    return (
+        [row[1] for row in occupations],
+        [(row[1].lower(), places[row[0]]) for row in titles],
+    )
+
+
 def read_occupations(folder):
-    """Names of occupations, and `(title, occupation)` pairs."""
-    names, pairs = class_tasks.read_occupations(folder)
+    """The same, and each name is a title, too."""
+    names, pairs = read_titles(folder)
     pairs += [(name.lower(), place) for place, name in enumerate(names)]
     return names, sorted(set(pairs))
 

@@ -1,76 +1,39 @@
-"""From the places a user has been to, to those to visit next.
+"""From a file of users and their items to a recommender in a phone file.
 
-A recommender of next items, on the check-ins of Gowalla. The vectors of what a
-user has seen and of what can be recommended are one table: the `Embedding` of
-the input is the `class_embedding` of a `CANESoftmax`. Five losses train the
-same model, each for the same processor time: `CANELoss`, the softmax over all
-items, sampled softmax, gBCE and SCE. Each has its better of two learning rates,
-by users' places held out. The best model is exported, and the LiteRT file
-recommends to a user.
+Each line of the file is a user and the items that this user took, oldest
+first, with spaces between them; names are any strings:
 
-    python -m examples.next_item --data folder
-    python -m examples.next_item --data folder --losses CANE --user 7
+    anna milk bread butter
+    ben bread jam
 
-The data have no order in time: a user's places are in a new order in each
-epoch, and the mean of those before stands for them. Where yours have one, put a
-`keras.layers.GRU(return_sequences=True)` in place of the mean.
+A GRU reads the last items of a user, and a `CANESoftmax` over all items says
+which come next. Both use one table of items. The table is then compressed, and
+the file for the phone answers the best items that the user does not have yet.
 
-The folder holds `gowalla/train.txt.xz` and `gowalla/test.txt.xz`: a line a
-user, with the ids of places after the user's.
+    python -m examples.next_item --data ratings.txt --user anna
+    python -m examples.next_item --quick
+
+Without `--data` it makes a small file of its own. `items.txt`, beside the
+phone file, has the names of items: ids are its lines, counted from 0.
 """
 
 import argparse
-import json
+import collections
 import os
 import pathlib
-import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks import baselines
-from benchmarks.common.timing import TimedTraining
-from benchmarks.data import visits
 
-# Items that the file answers, and how many new ones are shown.
-TOP = 50
-SHOWN = 5
-# Items are counted from 1. It fills up short histories, in front.
-NO_ITEM = 0
-QUICK = {
-    "generated": True,
-    "width": 16,
-    "batch_size": 10,
-    "steps": 10,
-    "history": 30,
-    "samples": 20,
-    "seconds": 0.4,
-    "rates": "3e-2",
-}
-
-
-def sce(args):
-    """As many buckets, of as many examples, as its paper has."""
-    number = round(2 * (args.batch_size * args.steps) ** 0.5)
-    return baselines.SCELoss(number, number, args.samples, ignore_class=NO_ITEM)
-
-
-LOSSES = {
-    "CANE": lambda args: kc.CANELoss(ignore_class=NO_ITEM),
-    "full softmax": lambda args: baselines.FullSoftmaxLoss(
-        ignore_class=NO_ITEM
-    ),
-    "sampled softmax": lambda args: kc.SampledSoftmaxLoss(
-        args.samples, ignore_class=NO_ITEM
-    ),
-    "gBCE": lambda args: baselines.GBCELoss(args.samples, ignore_class=NO_ITEM),
-    "SCE": sce,
-}
+TOP = 10
+# The id that fills up short histories, in front. It is no item.
+PADDING = 0
+# Users to test on: ranks among all items take time.
+TESTED = 3000
 
 
 def parse_arguments(argv=None):
@@ -78,349 +41,157 @@ def parse_arguments(argv=None):
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--data",
-        default=os.environ.get("COMPEMBED_DATA"),
-        help="folder; default: the environment variable COMPEMBED_DATA",
-    )
+    parser.add_argument("--data", help="lines of 'user item item ...'")
+    parser.add_argument("--shuffle", action="store_true", help="no order known")
     parser.add_argument("--output", default="build/next_item", help="folder")
-    parser.add_argument(
-        "--losses", default=",".join(LOSSES), help="some of these, by commas"
-    )
+    parser.add_argument("--user", help="whom to recommend to at the end")
+    parser.add_argument("--length", type=int, default=50, help="items read")
     parser.add_argument("--width", type=int, default=64, help="of vectors")
-    parser.add_argument("--batch-size", type=int, default=64, help="users")
-    parser.add_argument(
-        "--steps", type=int, default=20, help="items of a user in a batch"
-    )
-    parser.add_argument(
-        "--history", type=int, default=128, help="items read to recommend"
-    )
-    parser.add_argument(
-        "--samples", type=int, default=1000, help="items that baselines sample"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=60.0,
-        help="processor time of each training",
-    )
-    parser.add_argument(
-        "--rates", default="5e-3,1.25e-2", help="to choose from, by commas"
-    )
-    parser.add_argument(
-        "--valid-users", type=int, default=3000, help="by whom to choose"
-    )
-    parser.add_argument(
-        "--user", type=int, default=0, help="to recommend to at the end"
-    )
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=5e-3)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--quick", action="store_true", help="seconds: made-up visits"
-    )
+    parser.add_argument("--quick", action="store_true", help="seconds")
     args = parser.parse_args(argv)
-    args.generated = False
     if args.quick:
-        vars(args).update(QUICK)
-    elif not args.data:
-        parser.error("--data or COMPEMBED_DATA must name a folder")
-    args.losses = args.losses.split(",")
-    args.rates = [float(rate) for rate in args.rates.split(",")]
-    for name in args.losses:
-        if name not in LOSSES:
-            parser.error(
-                f"--losses must be some of {', '.join(LOSSES)}. "
-                f"Received: {name!r}"
-            )
+        args.length, args.width, args.epochs = 10, 32, 8
     return args
 
 
-def read_visits(args):
-    """`Visits`: users and items, in three parts."""
-    if args.generated:
-        return visits.generated()
-    return visits.gowalla(pathlib.Path(args.data) / "gowalla")
+def generate(path):
+    """Writes a file of users who each walk along one of 10 shelves."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for user in range(500):
+        steps = rng.integers(1, 3, size=rng.integers(4, 11))
+        places = (rng.integers(20) + np.cumsum(steps)) % 20
+        items = [f"shelf{user % 10}-{place}" for place in places]
+        lines.append(" ".join([f"user{user}", *items]))
+    path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def histories(pairs, num_users, length, rng):
-    """Items of each user in a random order, `NO_ITEM` in front.
-
-    Args:
-        pairs: Array of users and items, counted from 0.
-        num_users: Integer.
-        length: Integer, items of a user at most.
-        rng: NumPy generator.
-
-    Returns:
-        int32 array `(num_users, length)`.
-    """
-    users, items = pairs[np.lexsort((rng.random(len(pairs)), pairs[:, 0]))].T
-    counts = np.bincount(users, minlength=num_users)
-    # Places from the end.
-    place = np.cumsum(counts)[users] - np.arange(len(users))
-    rows = np.full((num_users, length), NO_ITEM, "int32")
-    kept = place <= length
-    rows[users[kept], length - place[kept]] = items[kept] + 1
-    return rows
+def read_histories(path):
+    """Dict from a user to the list of items, all of them strings."""
+    histories = collections.defaultdict(list)
+    lines = map(str.split, path.read_text("utf-8").splitlines())
+    for user, *items in filter(None, lines):
+        histories[user] += items
+    # One item to read, one to learn, one to test.
+    return {user: items for user, items in histories.items() if len(items) > 2}
 
 
-class Epochs(keras.utils.PyDataset):
-    """Batches of users' items and the items that follow each of them."""
-
-    def __init__(self, data, args):
-        super().__init__()
-        self.data, self.args = data, args
-        self.rng = np.random.default_rng(args.seed)
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        rows = histories(
-            self.data.train, self.data.num_users, self.args.steps + 1, self.rng
-        )
-        rows = rows[np.sum(rows != NO_ITEM, axis=1) > 1]
-        self.rows = self.rng.permutation(rows)
-
-    def __len__(self):
-        return len(self.rows) // self.args.batch_size
-
-    def __getitem__(self, index):
-        size = self.args.batch_size
-        rows = self.rows[index * size : (index + 1) * size]
-        return rows[:, :-1], rows[:, 1:]
+def windows(items, length):
+    """Parts of a history, each with at most `length` items and the next."""
+    ends = range(len(items), 1, -length)
+    return [items[max(0, end - length - 1) : end] for end in ends]
 
 
-def build_models(counts, loss, args):
-    """A model to train, and one that reads a whole history.
+def pad(rows, length):
+    """int32 array `(rows, length)` of the last items of each row."""
+    return keras.utils.pad_sequences(rows, length, value=PADDING)
 
-    Args:
-        counts: Array, how often each item was visited.
-        loss: String, of `LOSSES`.
-        args: What `parse_arguments` returns.
-    """
+
+def build_model(counts, args):
+    """The item that comes next, at each place of a history."""
+    ids = keras.Input((args.length,), dtype="int32", name="history")
     items = keras.layers.Embedding(len(counts), args.width, name="items")
-    norm = keras.layers.LayerNormalization()
-    dense = keras.layers.Dense(args.width)
-
-    def encode(ids):
-        """After each item, a vector of the mean of the items so far."""
-        exists = keras.ops.cast(ids != NO_ITEM, "float32")[..., None]
-        number = keras.ops.maximum(keras.ops.cumsum(exists, axis=1), 1.0)
-        means = keras.ops.cumsum(items(ids) * exists, axis=1) / number
-        return dense(norm(means))
-
+    x = keras.layers.Dropout(0.2)(items(ids))
+    x = keras.layers.GRU(args.width, return_sequences=True)(x)
     head = kc.CANESoftmax(
-        len(counts),
-        # As its paper samples; others sample by counts.
-        sampling=kc.Sampling(noise="uniform" if loss == "gBCE" else None),
-        # Those that nobody was at in training may be visited all the same.
-        class_counts=np.maximum(counts, 1),
-        class_embedding=items,
-        seed=args.seed,
-        name="next_item",
+        len(counts), class_counts=counts, class_embedding=items, name="next"
     )
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    history = keras.Input((args.history,), dtype="int32", name="history")
-    trained = keras.Model(ids, head(encode(ids)))
-    recommender = keras.Model(history, head(encode(history)[:, -1]))
-    return trained, recommender
+    return keras.Model(ids, head(x))
 
 
-def train(model, data, loss, rate, args):
-    """Steps that were made."""
+def train(model, rows, args):
+    """Learns each item of a row from those before it."""
+    adam = keras.optimizers.Adam(args.learning_rate)
     model.compile(
-        # It adds what a row gets from input and output, and leaves the rows
-        # that a step does not look up alone.
-        kc.optimizers.SparseRowOptimizer(
-            keras.optimizers.Adam(global_clipnorm=1.0)
-        ),
-        loss=LOSSES[loss](args),
-        # XLA takes longer than a quick run.
-        jit_compile=False if args.quick else "auto",
+        # It updates only those rows of the table that a step reads.
+        kc.optimizers.SparseRowOptimizer(adam),
+        loss=kc.CANELoss(ignore_class=PADDING),
     )
-    clock = TimedTraining(rate, args.seconds, now=time.process_time)
-    model.fit(
-        Epochs(data, args),
-        # The clock stops it.
-        epochs=1_000_000,
-        shuffle=False,
-        verbose=0,
-        callbacks=[clock],
-    )
-    return clock.steps
+    x, y = rows[:, :-1], rows[:, 1:]
+    model.fit(x, y, args.batch_size, args.epochs, verbose=2)
 
 
-def items_by_user(pairs, num_users):
-    """List of arrays, the items of each user, counted from 1."""
-    users, items = pairs[np.argsort(pairs[:, 0], kind="stable")].T
-    ends = np.cumsum(np.bincount(users, minlength=num_users))
-    return np.split(items + 1, ends[:-1])
+def at_the_end(model):
+    """The same model, which answers for the end of a history alone."""
+    head = model.layers[-1]
+    return keras.Model(model.input, head(head.input[:, -1]))
 
 
-def ndcg(hits, number):
-    """Of one user's answers.
-
-    Args:
-        hits: Boolean array, whether each answer is right, best first.
-        number: Integer, how many right answers there are.
-    """
-    gains = 1 / np.log2(np.arange(2, 2 + len(hits)))
-    return float(hits @ gains / gains[:number].sum())
-
-
-def evaluate(recommender, users, seen, right, data, args):
-    """Means over users, of the best items that they have not been to.
-
-    Args:
-        recommender: The second of `build_models`.
-        users: Array of ids, each with an item in `right`.
-        seen, right: Arrays of users and items.
-        data: `Visits`.
-        args: What `parse_arguments` returns.
-    """
-    head = recommender.get_layer("next_item")
-    rows = histories(
-        seen, data.num_users, args.history, np.random.default_rng(args.seed)
-    )
-    seen, right = (
-        items_by_user(part, data.num_users) for part in (seen, right)
-    )
-    figures = []
-    for start in range(0, len(users), 500):
-        part = users[start : start + 500]
-        features = recommender(rows[part])
-        scores = head.scores.score_all(features).numpy()
-        scores[:, NO_ITEM] = -np.inf
-        for row, user in zip(scores, part, strict=True):
-            row[seen[user]] = -np.inf
-        best = tf.math.top_k(scores, 20).indices.numpy()
-        for row, user in zip(best, part, strict=True):
-            hits = np.isin(row, right[user])
-            number = len(right[user])
-            figures.append([ndcg(hits[:10], number), hits.sum() / number])
-    means = np.mean(figures, axis=0)
-    return {"ndcg_at_10": float(means[0]), "recall_at_20": float(means[1])}
-
-
-def best_of_rates(loss, counts, data, args):
-    """Figures of a loss, and its recommender, at the better rate."""
-    users = np.unique(data.valid[:, 0])
-    users = np.random.default_rng(args.seed).permutation(users)
-    found = []
-    for rate in args.rates:
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(args.seed)
-        trained, recommender = build_models(counts, loss, args)
-        steps = train(trained, data, loss, rate, args)
-        figures = evaluate(
-            recommender,
-            users[: args.valid_users],
-            data.train,
-            data.valid,
-            data,
-            args,
-        )
-        print(f"{loss}, rate {rate:g}, {steps:,} steps: {figures}", flush=True)
-        found.append(
-            ({"rate": rate, "steps": steps, "valid": figures}, recommender)
-        )
-    figures, recommender = max(
-        found, key=lambda pair: pair[0]["valid"]["ndcg_at_10"]
-    )
-    figures["test"] = evaluate(
-        recommender,
-        np.unique(data.test[:, 0]),
-        np.concatenate([data.train, data.valid]),
-        data.test,
-        data,
-        args,
-    )
-    return figures, recommender
-
-
-def table(results):
-    """Markdown of what was found, a line a loss."""
-    lines = ["| loss | NDCG@10 | recall@20 | rate | steps |"]
-    lines.append("| --- | --- | --- | --- | --- |")
-    for name, figures in results.items():
-        ndcg_at_10, recall = figures["test"].values()
-        lines.append(
-            f"| {name} | {ndcg_at_10:.4f} | {recall:.4f} "
-            f"| {figures['rate']:g} | {figures['steps']:,} |"
-        )
-    return "\n".join(lines)
-
-
-def ship(recommender, rows, output):
-    """Saves and exports a recommender: a history goes in, items come out.
-
-    Args:
-        recommender: The second of `build_models`.
-        rows: Array of histories to recommend for.
-        output: `pathlib.Path` of a folder.
-
-    Returns:
-        Bytes of the file, its answer for `rows`, and which share of the items
-        Keras answers in the same places.
-    """
-    recommender.save(output / "next_item.keras")
-    path = output / "next_item.tflite"
-    export = kc.export_litert(recommender, path, top_k=TOP, overwrite=True)
-    answer = kc.export.LiteRTModel(path).predict(rows)
-    expected = kc.top_k_model(recommender, TOP).predict(rows, verbose=0)
-    # Items of nearly the same score may change places.
-    same = float(np.mean(answer["ids"] == expected["ids"]))
-    return export.file_bytes, answer, same
+def evaluate(recommender, x, y):
+    """Recall and NDCG of the item to come, among all not in the history."""
+    metrics = [kc.RecallAtK(k=TOP), kc.NDCGAtK(k=TOP)]
+    for start in range(0, len(x), 256):
+        part = slice(start, start + 256)
+        features = recommender(x[part])
+        for metric in metrics:
+            metric.update_state(y[part], features, exclude=x[part])
+    return {metric.name: float(metric.result()) for metric in metrics}
 
 
 def main(argv=None):
     args = parse_arguments(argv)
+    keras.utils.set_random_seed(args.seed)
     output = pathlib.Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
+    if args.data is None:
+        args.data = output / "ratings.txt"
+        generate(args.data)
+    histories = read_histories(pathlib.Path(args.data))
+    if args.shuffle:
+        for items in histories.values():
+            np.random.shuffle(items)
+    users = list(histories)
+    if args.user not in (None, *users):
+        raise SystemExit(f"--user must have 3 items. Received: {args.user}")
 
-    data = read_visits(args)
-    if not 0 <= args.user < data.num_users:
-        sys.exit(
-            f"--user must be from 0 to {data.num_users - 1}. "
-            f"Received: {args.user}"
-        )
-    counts = np.bincount(data.train[:, 1] + 1, minlength=data.num_items + 1)
-    print(
-        f"{len(data.train):,} visits to train on, {data.num_users:,} users, "
-        f"{data.num_items:,} places"
-    )
-    losses, recommenders = {}, {}
-    for name in args.losses:
-        losses[name], recommenders[name] = best_of_rates(
-            name, counts, data, args
-        )
-    best = max(losses, key=lambda name: losses[name]["valid"]["ndcg_at_10"])
+    # Strings to ids, frequent items first. PADDING has no name.
+    counts = collections.Counter(x for row in histories.values() for x in row)
+    names = ["", *(name for name, _ in counts.most_common())]
+    ids = {name: place for place, name in enumerate(names)}
+    rows = [[ids[item] for item in items] for items in histories.values()]
+    print(f"{len(users):,} users, {len(names) - 1:,} items")
+    if len(names) < args.length + TOP:
+        raise SystemExit(f"--length must be at most {len(names) - TOP}.")
 
-    known = np.concatenate([data.train, data.valid])
-    rows = histories(
-        known, data.num_users, args.history, np.random.default_rng(args.seed)
-    )[[args.user]]
-    file_bytes, answer, same = ship(recommenders[best], rows, output)
-    been = items_by_user(known, data.num_users)[args.user]
-    # The file answers what a user knows, too: the app leaves that out.
-    new = ~np.isin(answer["ids"][0], [NO_ITEM, *been])
-    # As the data count them, from 0.
-    recommended = (answer["ids"][0][new][:SHOWN] - 1).tolist()
-    results = {
-        "losses": losses,
-        "best": best,
-        "file_bytes": file_bytes,
-        "same_as_keras": same,
-        "recommended": recommended,
-    }
-    (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    # The last item of each user is for the test.
+    known = [row[:-1] for row in rows]
+    tested = np.random.permutation(len(rows))[:TESTED]
+    x = pad([known[row] for row in tested], args.length)
+    y = np.array([rows[row][-1] for row in tested])
+    parts = [part for row in known for part in windows(row, args.length)]
+    counts = np.bincount(np.concatenate(known), minlength=len(names))
+    model = build_model(counts, args)
+    train(model, pad(parts, args.length + 1), args)
+    recommender = at_the_end(model)
+    results = {"table": evaluate(recommender, x, y)}
 
-    print(f"\nUser {args.user} has been to {len(been)} places. Next ones:")
-    shares = answer["probabilities"][0][new]
-    for place, share in zip(recommended, shares, strict=False):
-        print(f"  {share:6.2%}  place {place}")
-    print(
-        f"\n{table(losses)}\n\nThe file is trained by {best} and has "
-        f"{file_bytes:,} bytes. Model and results: {output}"
-    )
+    # 4 bits for each number of the table need no further training. For codes,
+    # which are smaller, compress `model` and train it for another epoch.
+    methods = {"items": kc.methods.Quantized(4)}
+    small = kc.compress_model(recommender, methods)
+    results["small"] = evaluate(small, x, y)
+
+    # The history goes in twice: to be read, and to be left out of the answer.
+    predictor = kc.top_k_model(small, k=TOP, num_excluded=args.length)
+    path = output / "next_item.tflite"
+    export = kc.export_litert(predictor, path, overwrite=True)
+    results["file_bytes"] = export.file_bytes
+    (output / "items.txt").write_text("\n".join(names) + "\n", "utf-8")
+
+    user = args.user or users[0]
+    history = pad([rows[users.index(user)]], args.length)
+    answer = kc.export.LiteRTModel(path).predict([history, history])
+    results["recommended"] = [names[place] for place in answer["ids"][0]]
+    print(f"\nThe last of {user}: {', '.join(histories[user][-5:])}. Next:")
+    shares = answer["probabilities"][0]
+    for name, share in zip(results["recommended"], shares, strict=True):
+        print(f"  {share:6.2%}  {name}")
+    for name in ("table", "small"):
+        print(f"{name}: {results[name]}")
     return results
 
 

@@ -21,10 +21,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data.vectors import REVIEWS
-from benchmarks.data.vectors import load_vectors
 from keras_compembed.reports.code_statistics import words_sharing_codes
 
+# Skip-gram vectors of words in reviews, 75,102 x 300.
+REVIEWS = "vectors_reviews_75k_300d"
 WORDS = "monday,july,two,london,germany,john,he,doctor,guitar,terrible,was,up"
 PRINTED = 12  # Words of a group.
 
@@ -59,6 +59,15 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
+def read_vectors(path, limit):
+    """The first vectors of a file, or of `vectors.npy` in a folder."""
+    if path.is_dir():
+        words = path / "words.txt"
+        path = path / "vectors.npy"
+        return kc.vectors.read_vectors(path, words=words, limit=limit)
+    return kc.vectors.read_vectors(path, limit=limit)
+
+
 def likeness(vectors, groups):
     """Mean cosine of two words of a group, and of any two words."""
     vectors = vectors - vectors.mean(axis=0)
@@ -76,7 +85,8 @@ def likeness(vectors, groups):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    words, table = load_vectors(args.data, args.vocabulary_size)
+    vectors = read_vectors(args.data, args.vocabulary_size)
+    words, table = vectors.words, vectors.vectors
     learner = kc.learners.KDCodeLearner(
         args.num_codebooks,
         args.codebook_size,

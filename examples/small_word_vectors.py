@@ -24,13 +24,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data.vectors import REVIEWS
-from benchmarks.data.vectors import load_vectors
-from benchmarks.data.word_tests import ANALOGIES
-from benchmarks.data.word_tests import PAIRS
-from benchmarks.data.word_tests import WordAnalogies
-from benchmarks.data.word_tests import WordPairs
+from examples.word_tests import ANALOGIES
+from examples.word_tests import PAIRS
+from examples.word_tests import WordAnalogies
+from examples.word_tests import WordPairs
 
+# Skip-gram vectors of words in reviews, 75,102 x 300.
+REVIEWS = "vectors_reviews_75k_300d"
 SHOWN = "good,terrible,actor,london,seven"
 SAMPLE = 100  # Words kept with saved vectors, with their neighbours.
 
@@ -67,6 +67,15 @@ def parse_arguments(argv=None):
         "--shown", default=SHOWN, help="whose neighbours to print, by commas"
     )
     return parser.parse_args(argv)
+
+
+def read_vectors(path, limit):
+    """The first vectors of a file, or of `vectors.npy` in a folder."""
+    if path.is_dir():
+        words = path / "words.txt"
+        path = path / "vectors.npy"
+        return kc.vectors.read_vectors(path, words=words, limit=limit)
+    return kc.vectors.read_vectors(path, limit=limit)
 
 
 def without_common_part(table, directions):
@@ -202,7 +211,8 @@ def make_sample(small):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    words, table = load_vectors(args.data, args.words)
+    vectors = read_vectors(args.data, args.words)
+    words, table = vectors.words, vectors.vectors
     centred = without_common_part(table, args.directions)
     method = kc.methods.Quantized(4, rank=args.rank)
     small = kc.vectors.CompressedVectors.learn(

@@ -34,7 +34,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 
 SHOWN = (
     "Returns the sum of array elements over a given axis.",

@@ -21,7 +21,7 @@ import keras_tuner
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 from examples.compress_text_classifier import ENCODERS
 from examples.compress_text_classifier import accuracy
 from examples.compress_text_classifier import build_model

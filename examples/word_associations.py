@@ -25,7 +25,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 
 PRINTED = 7  # Words of an anchor.
 

@@ -17,6 +17,7 @@ all words, the size of the vectors, and the next words of a few texts.
 import argparse
 import collections
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -28,11 +29,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.data.words import END
-from benchmarks.data.words import read_penn_treebank
 
 TOP = 5
 UNKNOWN = "<unk>"
+END = "<eos>"
 QUICK = {
     "min_count": 1,
     "width": 24,
@@ -105,10 +105,22 @@ def parse_arguments(argv=None):
     return args
 
 
+def read_lines(path):
+    """Words of a text, `END` after each line; perhaps compressed by xz."""
+    opened = open
+    if not path.exists():
+        path, opened = path.with_name(f"{path.name}.xz"), lzma.open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return file.read().replace("\n", f" {END} ").split()
+
+
 def read_words(path):
     """Words of the three parts of a text."""
     if path.is_dir():
-        return list(read_penn_treebank(path).values())
+        parts = (
+            path / f"ptb.{part}.txt" for part in ("train", "valid", "test")
+        )
+        return [read_lines(part) for part in parts]
     text = path.read_text("utf-8", errors="replace").lower()
     # Paragraphs end, lines do not; marks of punctuation are words.
     text = re.sub(r"\n\s*\n", f" {END} ", text.strip())

@@ -77,8 +77,11 @@ def data():
 
 @pytest.fixture
 def folder(model_file, tmp_path, monkeypatch):
-    """A folder with a trained model, which snippets run in."""
+    """A folder with a trained model and a file of users, for snippets."""
     shutil.copy(model_file, tmp_path)
+    items = np.random.default_rng(0).integers(3000, size=(400, 12))
+    lines = [f"user {' '.join(f'item{x}' for x in row)}" for row in items]
+    (tmp_path / "ratings.txt").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

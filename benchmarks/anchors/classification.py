@@ -20,8 +20,8 @@ import keras_compembed as kc
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.common.plots import plot_accuracy_against_size
 from benchmarks.data import text_ids
+from examples.plots import plot_accuracy_against_size
 from keras_compembed.anchors.anchor_initializer import Dynamic
 from keras_compembed.anchors.anchor_initializer import Given
 from keras_compembed.anchors.anchor_initializer import Mixed

@@ -20,8 +20,8 @@ from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.data import labelled_texts
 from benchmarks.data import vectors
+from examples import labelled_texts
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import Training

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.data import labelled_texts
 from benchmarks.data import visits
+from examples import labelled_texts
 
 
 @dataclasses.dataclass(frozen=True)

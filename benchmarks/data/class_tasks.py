@@ -1,14 +1,13 @@
 """Tasks with many classes: job titles of O*NET, and classes made up."""
 
 import collections
-import csv
 import dataclasses
-import lzma
-import pathlib
 import re
 import zlib
 
 import numpy as np
+
+from examples.job_titles import read_titles
 
 # Id of places in a bag that hold nothing.
 PAD = 0
@@ -37,35 +36,6 @@ class ClassTask:
         return np.bincount(self.train[1], minlength=self.num_classes)
 
 
-def read_occupations(folder):
-    """Occupations of O*NET and the titles of jobs that name them."""
-    occupations = _table(folder, "Occupation Data")
-    places = {row[0]: place for place, row in enumerate(occupations)}
-    titles = _table(folder, "Alternate Titles")
-    return (
-        [row[1] for row in occupations],
-        [(row[1].lower(), places[row[0]]) for row in titles],
-    )
-
-
-def _table(folder, name):
-    folder = pathlib.Path(folder)
-    for parent in (folder, folder / "onet_titles"):
-        for stem in (name, name.replace(" ", "_")):
-            for ending, opened in ((".txt", open), (".txt.xz", lzma.open)):
-                path = parent / f"{stem}{ending}"
-                if path.exists():
-                    with opened(
-                        path, "rt", encoding="utf-8", newline=""
-                    ) as file:
-                        # Titles hold lone quotes.
-                        rows = csv.reader(
-                            file, delimiter="\t", quoting=csv.QUOTE_NONE
-                        )
-                        return list(rows)[1:]
-    raise SystemExit(f"There is no '{name}.txt' in {folder}.")
-
-
 def job_titles(folder, buckets=1 << 15, length=64, seed=0):
     """Job titles and the occupations that they name."""
     names, parts = job_title_texts(folder, seed)
@@ -81,7 +51,7 @@ def job_titles(folder, buckets=1 << 15, length=64, seed=0):
 
 def job_title_texts(folder, seed=0):
     """Names of occupations, and lists of pairs `(title, class)` by part."""
-    names, pairs = read_occupations(folder)
+    names, pairs = read_titles(folder)
     titles = collections.defaultdict(dict)
     for title, place in pairs:
         # As a set, in order.

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from benchmarks.data import labelled_texts
+from examples import labelled_texts
 
 _WORD = re.compile(r"[a-z0-9']+")
 # Ids of padding and of words that are not in the vocabulary.

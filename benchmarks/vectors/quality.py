@@ -23,10 +23,10 @@ from benchmarks.common.benchmark import run
 from benchmarks.comparison.methods import QUANTIZE
 from benchmarks.comparison.methods import Sizes
 from benchmarks.data import vectors
-from benchmarks.data.word_tests import ANALOGIES
-from benchmarks.data.word_tests import PAIRS
-from benchmarks.data.word_tests import WordAnalogies
-from benchmarks.data.word_tests import WordPairs
+from examples.word_tests import ANALOGIES
+from examples.word_tests import PAIRS
+from examples.word_tests import WordAnalogies
+from examples.word_tests import WordPairs
 from keras_compembed import methods
 
 TABLE = "table"
