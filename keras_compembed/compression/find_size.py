@@ -84,10 +84,11 @@ def find_frontier(
         A `Frontier`.
     """
     check_model(model)
-    if budget is None or not budget.sample_weight:
+    budget = check_budget(budget)
+    if not budget.sample_weight:
         model = drop_unread_rows(model, verbose)
     options = layers, seed, sample_inputs, verbose
-    search = FindSize(model, check_budget(budget), *options, tunes=False)
+    search = FindSize(model, budget, *options, tunes=False)
     found = search.frontier()
     if verbose:
         print(f"\n{found}")

@@ -305,6 +305,8 @@ class SizeSearch:
             within = points.sizes[points.sizes <= 1.2 * points.num_numbers]
             largest += max(within, default=points.sizes[place])
             largest -= points.sizes[place]
+        # Other kinds take other bytes besides.
+        largest += _GUESSED * (len(self.tables) == 1)
         number = max(1, math.ceil(math.log(largest / smallest, step)))
         step = (largest / smallest) ** (1 / number)
         return [math.ceil(smallest * step**i) for i in range(number + 1)]

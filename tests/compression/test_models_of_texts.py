@@ -98,6 +98,8 @@ def trained():
     model = with_a_model_in_it()
     loss = "sparse_categorical_crossentropy"
     model.compile("sgd", loss, metrics=["accuracy"], run_eagerly=True)
+    # Of zeros, they would count, and not be in a file.
+    model.layers[-1].layers[-1].bias.assign([0.1] * 3)
     return model
 
 
