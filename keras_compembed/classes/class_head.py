@@ -203,22 +203,21 @@ class ClassExamples:
             ranks = ranks[:, None]
         exists = self.label_lists() >= 0
         if exclude is not None:
-            out, ranks = self._ranks_of(exclude), tf.cast(ranks, "int32")
-            exists &= ~tf.reduce_any(
-                tf.equal(ranks[:, :, None], out[:, None]), axis=2
-            )
-            above = out[:, None] < ranks[:, :, None]
-            ranks -= tf.reduce_sum(tf.cast(above, "int32"), axis=2)
+            is_out, above = self._compare_with(exclude)
+            exists &= ~is_out
+            # Scores of few classes are rounded in another way.
+            ranks = tf.maximum(tf.cast(ranks, "int32") - above, 0)
         return tf.where(exists, ranks, tf.int32.max)
 
-    def _ranks_of(self, exclude):
-        """Ranks of classes to leave out, each once."""
+    def _compare_with(self, exclude):
+        """Labels that are to be left out, and how many such are above each."""
+        labels = tf.maximum(self.label_lists(), 0)
         exclude = tf.cast(tf.convert_to_tensor(exclude), "int32")
         require(
-            exclude.shape.rank == 2,
+            exclude.shape.rank == 2 and exclude.shape[1] is not None,
             "`exclude` must hold a list of classes for each example, padded by "
             "-1.",
-            shape=exclude.shape,
+            shape=tuple(exclude.shape),
         )
         # Of equal ones, the first counts.
         exclude = tf.sort(exclude, axis=1)
@@ -227,9 +226,15 @@ class ClassExamples:
             ((0, 0), (1, 0)),
             constant_values=True,
         )
-        _, ranks = self.head.exact(self.features, tf.maximum(exclude, 0))
-        is_there = is_new & (exclude >= 0)
-        return tf.where(is_there, tf.cast(ranks, "int32"), tf.int32.max)
+        own, others = self.head.scores.own(
+            self.features, labels, tf.maximum(exclude, 0)
+        )
+        own, others = own[:, :, None], others[:, None]
+        labels, exclude = labels[:, :, None], exclude[:, None]
+        above = (others > own) | (tf.equal(others, own) & (exclude < labels))
+        above &= is_new[:, None] & (exclude >= 0)
+        is_out = tf.reduce_any(tf.equal(exclude, labels), axis=2)
+        return is_out, tf.reduce_sum(tf.cast(above, "int32"), axis=2)
 
     def _exact_of_all(self):
         """What `ClassHead.exact` returns, computed once."""
