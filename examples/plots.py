@@ -68,7 +68,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             row=row,
         )
         color = BASELINE if row["name"].startswith("baseline") else CODES
-        size = row["embedding_bytes"] / 2**20
+        size = row["embedding_bytes"] / 10**6
         if keras_accuracy is not None:
             marks.append((size, 100 * keras_accuracy))
             axes.plot(*marks[-1], "o", ms=11, mfc="none", mec=color)

@@ -140,8 +140,9 @@ class CANELoss(ClassLoss):
 
     The loss of an example is that of its label among a few candidates and a
     few noises, drawn from the other classes (Algorithm 1), as the layer chooses
-    them. Its minimum is that of the softmax over all classes, but a step costs
-    the same however many classes there are.
+    them. Its minimum is that of the softmax over all classes, but the cost of a
+    step does not grow with the classes; over a `BeamTree`, it grows with the
+    depth.
 
     An example may have several labels: a list, padded by -1, in which a label
     that comes twice counts once. Its loss is the mean over its labels; a step
