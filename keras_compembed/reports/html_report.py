@@ -15,8 +15,6 @@ from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.tables import left_tables
 from keras_compembed.export.target import Target
-from keras_compembed.export.text_front import find_readers
-from keras_compembed.export.text_front import split_model
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import words_sharing_codes
@@ -29,6 +27,7 @@ from keras_compembed.reports.size_report import SizeReport
 from keras_compembed.reports.size_report import compressed_layers
 from keras_compembed.reports.size_report import find_originals
 from keras_compembed.reports.size_report import size_report
+from keras_compembed.reports.size_report import words_of_tables
 from keras_compembed.reports.word_neighbors import word_neighbors
 from keras_compembed.reports.word_neighbors import words_by_layer
 from keras_compembed.utils.extras import import_extra
@@ -150,9 +149,10 @@ def _figures(model, original, words, data, frontier):
     )
     layers = named_layers(model, EMBEDDINGS)
     compressed = compressed_layers(layers)
-    words = words_by_layer(
-        layers, _own_words(model) if words is None else words
-    )
+    if words is None:
+        own = words_of_tables(model)
+        words = {x: y for x, y in own.items() if layers[x].input_dim == len(y)}
+    words = words_by_layer(layers, words)
     originals = {}
     if original is not None:
         originals = find_originals(compressed, original, "original")
@@ -263,24 +263,6 @@ def _layer(name, layer, original, words):
         figures["groups"] = groups
         figures["num_sharing"] = sum(len(own) for _, own in groups)
     return figures
-
-
-def _own_words(model):
-    """Words of the tables that a model's own tokenizer gives ids of."""
-    try:
-        split = split_model(model)
-    except ValueError:
-        return None
-    if split is None:
-        return None
-    tables = find_readers(split.model, split.model.inputs[0])
-    names = named_layers(model, EMBEDDINGS)
-    return {
-        name: split.vocabulary
-        for name, layer in names.items()
-        if any(layer is x for x in tables)
-        and layer.input_dim == len(split.vocabulary)
-    }
 
 
 def _place(model, sizes, frontier):

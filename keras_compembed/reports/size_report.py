@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from keras_compembed.export.text_front import find_readers
+from keras_compembed.export.text_front import split_model
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.reports.fidelity import Fidelity
 from keras_compembed.reports.fidelity import fidelity
@@ -38,6 +40,8 @@ class EmbeddingSize:
     codebook_size: int | None = None
     num_anchors: int | None = None
     num_nonzeros: int | None = None
+    # Rows that no token of the model's vocabulary has: they do not count.
+    unread_rows: int = 0
     fidelity: Fidelity | None = None
 
     @property
@@ -155,7 +159,8 @@ def size_report(
     take its `to_dict()`, or `plot` it. Sizes are those of variables, or of
     the configuration where a layer of codes or rounded rows is not built;
     others must be built. What learning needs is not counted: an
-    `ANTEmbedding` is counted as `kc.strip` would store it now.
+    `ANTEmbedding` is counted as `kc.strip` would store it now, nor rows of a
+    plain table that no token of the model's own vocabulary has.
 
     Layers of one name are told apart by path, as in `"tower_a/embedding"`. In
     print, the largest come first, and many small ones are summed up in one
@@ -198,14 +203,19 @@ def size_report(
     if reference is not None:
         originals = find_originals(compressed_layers(layers), reference)
     counted = set()
-    rows = []
+    rows, words = [], words_of_tables(model)
     for name, layer in layers.items():
-        figures = _measure(layer)
+        figures, number = _measure(layer), layer.input_dim
         counted.update(map(id, layer.weights))
         if name in originals:
             figures["fidelity"] = fidelity(originals[name], layer)
-        shape = layer.input_dim, layer.output_dim
-        rows.append(EmbeddingSize(name, *shape, **figures))
+        if name in words and not isinstance(layer, LookupLayer):
+            # `compress_model` drops the rows that no token has.
+            number = len(words[name])
+            figures["unread_rows"] = layer.input_dim - number
+            size = figures["parts"]["plain table"] * number // layer.input_dim
+            figures["parts"] = {"plain table": size}
+        rows.append(EmbeddingSize(name, number, layer.output_dim, **figures))
     other_bytes = None
     if model.built or model in layers.values():
         other_bytes = count_bytes(
@@ -217,6 +227,23 @@ def size_report(
         other_bytes=other_bytes,
         tokenizer_bytes=sum(each.count_bytes() for each in tokenizers),
     )
+
+
+def words_of_tables(model):
+    """Tokens of tables by name, of those that a model's tokenizer reads."""
+    try:
+        split = split_model(model)
+    except ValueError:
+        return {}
+    if split is None:
+        return {}
+    tables = find_readers(split.model, split.model.inputs[0])
+    return {
+        name: split.vocabulary
+        for name, layer in named_layers(model, EMBEDDINGS).items()
+        if any(layer is x for x in tables)
+        and layer.input_dim >= len(split.vocabulary)
+    }
 
 
 def _measure(layer):

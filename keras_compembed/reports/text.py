@@ -109,6 +109,8 @@ def _layer_notes(row):
         yield ", ".join(
             f"{name} {describe_bytes(size)}" for name, size in row.parts.items()
         )
+    if row.unread_rows:
+        yield f"{row.unread_rows:,} rows that no token has are left out"
     if row.num_anchors is not None:
         yield (
             f"{row.num_nonzeros:,} non-zeros, "

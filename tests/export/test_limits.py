@@ -74,6 +74,9 @@ def test_rows_of_no_token_are_dropped_first(small, capsys):
         assert each.get_layer("words").input_dim == 602
     texts = tf.constant(["w0 w599 nothing", "w3"])
     np.testing.assert_allclose(half(texts), model(texts), atol=1e-3)
+    (plain,) = kc.size_report(model).embeddings
+    assert plain.stored_bytes == plain.table_bytes == 4 * 602 * 32
+    assert plain.unread_rows == 1398 and plain.ratio == 1
     (row,) = kc.size_report(half, model).embeddings
     assert row.table_bytes == 4 * 602 * 32
     assert row.fidelity.mean_cosine > 0.99
