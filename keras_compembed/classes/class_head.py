@@ -6,6 +6,7 @@ import weakref
 import keras
 import tensorflow as tf
 
+from keras_compembed.classes.class_scores import read_excluded
 from keras_compembed.classes.noise import random_bits
 from keras_compembed.classes.sampling import Draw
 from keras_compembed.optimizers.device_rows import sum_over_devices
@@ -212,13 +213,18 @@ class ClassExamples:
     def _compare_with(self, exclude):
         """Labels that are to be left out, and how many such are above each."""
         labels = tf.maximum(self.label_lists(), 0)
-        exclude = tf.cast(tf.convert_to_tensor(exclude), "int32")
+        exclude = read_excluded(exclude)
         require(
-            exclude.shape.rank == 2 and exclude.shape[1] is not None,
+            exclude.shape.rank == 2
+            and exclude.shape[1] is not None
+            and exclude.shape[:1].is_compatible_with(labels.shape[:1]),
             "`exclude` must hold a list of classes for each example, padded by "
             "-1.",
-            shape=tuple(exclude.shape),
+            shape=exclude.shape.as_list(),
+            examples=labels.shape[0],
         )
+        # No such class, as in `top_k`.
+        exclude = tf.where(exclude < self.head.num_classes, exclude, -1)
         # Of equal ones, the first counts.
         exclude = tf.sort(exclude, axis=1)
         is_new = tf.pad(

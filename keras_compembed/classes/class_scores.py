@@ -372,6 +372,21 @@ def best_of(ids, scores, k):
     return tf.where(scores > float("-inf"), ids, -1), scores, total
 
 
+def read_excluded(exclude):
+    """A tensor of the ids that are to be left out."""
+    is_ragged = isinstance(exclude, (tf.RaggedTensor, tf.SparseTensor))
+    if not is_ragged:
+        exclude = tf.convert_to_tensor(exclude)
+    require(
+        not is_ragged and exclude.dtype != tf.string,
+        "`exclude` must hold ids in lists of one length, padded by -1, as by "
+        "`to_tensor(-1)` of a ragged tensor.",
+        type=type(exclude).__name__,
+        dtype=exclude.dtype.name,
+    )
+    return tf.cast(exclude, "int32")
+
+
 def top_k_without(top_k, k, exclude, like, num_ids):
     """The `k` best ids and scores that are not among those to leave out.
 
@@ -379,15 +394,15 @@ def top_k_without(top_k, k, exclude, like, num_ids):
     """
     if exclude is None:
         return top_k(k)
-    exclude = tf.cast(tf.convert_to_tensor(exclude), "int32")
+    exclude = read_excluded(exclude)
     number = exclude.shape[-1] if exclude.shape.rank else None
     leading = tf.TensorShape(like.shape[:-1])
     require(
         number is not None
         and exclude.shape[:-1].is_compatible_with(leading)
         and k + number <= num_ids,
-        "`exclude` must hold ids for each row, padded by -1, as many as leave "
-        f"k={k} of {num_ids}: at most {num_ids - k}.",
+        "`exclude` must hold a known number of ids for each row, padded by -1, "
+        f"as many as leave k={k} of {num_ids}: at most {num_ids - k}.",
         shape=tuple(exclude.shape),
     )
     ids, scores = top_k(k + number)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
 from tests.support.errors import refused
@@ -80,15 +81,25 @@ def test_metrics_rank_without_seen_classes(head):
         gains.append(hits @ discounts / discounts[: len(own)].sum())
     np.testing.assert_allclose(recall.result(), np.mean(recalls), rtol=1e-6)
     np.testing.assert_allclose(gain.result(), np.mean(gains), rtol=1e-6)
+    gain.reset_state()
+    unknown = np.where(SEEN == -1, 50, SEEN)
+    gain.update_state(labels, head(FEATURES), exclude=unknown)
+    np.testing.assert_allclose(gain.result(), np.mean(gains), rtol=1e-6)
     plain = kc.NDCGAtK(k=20)
     plain.update_state(labels, head(FEATURES))
     assert plain.result() < gain.result()
 
 
 def test_wrong_lists_are_refused(head, model):
-    for wrong in (SEEN[0], np.zeros((6, 47), "int32"), SEEN[:2]):
+    ragged = tf.ragged.constant([[1, 2]] * 6)
+    texts = np.full((6, 2), "a")
+    for wrong in (SEEN[0], np.zeros((6, 47), "int32"), SEEN[:2], ragged, texts):
         with refused("exclude"):
             head.top_k(FEATURES, 4, exclude=wrong)
+    outputs, metric = head(FEATURES), kc.RecallAtK(k=5)
+    for wrong in (SEEN[0], SEEN[:2], ragged, texts):
+        with refused("exclude"):
+            metric.update_state([1] * 6, outputs, exclude=wrong)
     with refused("num_excluded", 47):
         kc.top_k_model(model, 4, num_excluded=47)
     with refused("k", None):
