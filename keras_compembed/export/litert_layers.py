@@ -67,7 +67,13 @@ def unroll_layers(model):
     """Lets recurrent layers of a copy run without a loop."""
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.RNN):
-            layer.unroll = True
+            # Not `unroll`: Keras then ignores `zero_output_for_mask`.
+            layer.unrolls_in_file = True
+
+
+def is_unrolled(layer):
+    """Whether a recurrent layer has no loop in a file."""
+    return layer.unroll or hasattr(layer, "unrolls_in_file")
 
 
 def _same(value, *args):
@@ -347,7 +353,7 @@ def inner_loop(layer, sequences, initial_state, mask=None, training=False):
             )
         return new_output, new_states
 
-    if layer.unroll:
+    if is_unrolled(layer):
         # Without a loop, for runtimes that have none.
         require(
             sequences.shape[1] is not None,

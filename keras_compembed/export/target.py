@@ -9,6 +9,7 @@ from keras_compembed.export.check import check_nan
 from keras_compembed.export.file_contents import FileMetadata
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.interpreter import TensorFlowModel
+from keras_compembed.export.litert_layers import is_unrolled
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
@@ -19,11 +20,11 @@ from keras_compembed.litert.flatbuffer import read_model
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
+from keras_compembed.utils.files import number_of_bytes
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
@@ -87,10 +88,11 @@ class Target:
             their table. Defaults to `1e-4`, with `quantize="float16"` to
             `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`; of sums of
             codewords and of rounded rows, to what rounding each of them makes.
-        max_bytes: Optional integer. A file of more bytes is an error, and is
-            not written. `None`: any size. Defaults to `"budget"`: the
-            `max_bytes` of the `keras_compembed.Budget` that the model was
-            compressed to, if there was one.
+        max_bytes: Optional integer, or a string such as `"2MB"`. A file of
+            more bytes is an error, and is not written. `None`: any size.
+            Defaults to `"budget"`: the `max_bytes` of the
+            `keras_compembed.Budget` that the model was compressed to, if there
+            was one.
         unroll: Boolean. Whether recurrent layers become one step after
             another, without a loop, which MediaPipe lacks. Inputs must have a
             known length. Defaults to `False`.
@@ -122,8 +124,9 @@ class Target:
             check_version("min_runtime", self.min_runtime)
         if self.tolerance is not None:
             check_positive_number("tolerance", self.tolerance)
-        if self.max_bytes != "budget":
-            check_positive_int("max_bytes", self.max_bytes, optional=True)
+        if self.max_bytes not in (None, "budget"):
+            limit = number_of_bytes("max_bytes", self.max_bytes)
+            object.__setattr__(self, "max_bytes", limit)
         check_boolean("unroll", self.unroll)
         names = FileMetadata.__match_args__
         require(
@@ -286,12 +289,23 @@ def _check_for_mediapipe(split):
     loops = [
         layer.name
         for layer in all_layers(model)
-        if isinstance(layer, keras.layers.RNN) and not layer.unroll
+        if isinstance(layer, keras.layers.RNN) and not is_unrolled(layer)
     ]
     require(
         not loops,
         f"`runtime='mediapipe'` needs a model without loops. {_WAYS_OUT}",
         layers=loops,
+    )
+    stateful = [
+        layer.name
+        for layer in all_layers(model)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful
+    ]
+    require(
+        not stateful,
+        "`runtime='mediapipe'` needs a model that keeps nothing from text to "
+        "text: layers with stateful=False.",
+        layers=stateful,
     )
     require(
         not isinstance(tokenizer, WordPieceTokenizer),
