@@ -176,6 +176,13 @@ class Budget:
             )
         self.target = check_target(target)
         require(
+            self.target.max_bytes in ("budget", None, self.max_bytes),
+            "`target` must have the `max_bytes` of the budget, or none of its "
+            "own.",
+            max_bytes=self.max_bytes,
+            target=self.target.max_bytes,
+        )
+        require(
             methods is None or isinstance(methods, (list, tuple)),
             "`methods` must be None or a list of methods.",
             methods=methods,

@@ -151,6 +151,11 @@ def _saying_why(model, layer):
         while reason.__context__ and "when calling" not in str(reason)[:40]:
             reason = reason.__context__
         text = on_one_line(reason)[:500]
+        if "keys and values cannot be empty" in text:
+            text = (
+                "it has no vocabulary. Call its `adapt` or `set_vocabulary`; "
+                "`clone_model` and `from_config` leave words out."
+            )
         is_shape = text.startswith("The shape of the target variable")
         for part in all_layers(model):
             name = type(part).__name__

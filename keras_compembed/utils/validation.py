@@ -334,7 +334,9 @@ def check_text(name, text):
 
 def on_one_line(error):
     """The message of an error without line breaks, or the error's class."""
-    return " ".join(str(error).split()) or type(error).__name__
+    # Keras makes some of it bold.
+    message = re.sub(r"\x1b\[\d*m", "", str(error))
+    return " ".join(message.split()) or type(error).__name__
 
 
 class TableShards:
