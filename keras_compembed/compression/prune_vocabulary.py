@@ -8,9 +8,11 @@ import numpy as np
 from keras_compembed.compression.tables import check_model
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
+from keras_compembed.export.text_front import find_own_readers
 from keras_compembed.export.text_front import find_readers
 from keras_compembed.export.text_front import split_model
 from keras_compembed.utils.model_parts import is_open
+from keras_compembed.utils.validation import require
 
 
 def prune_vocabulary(
@@ -71,6 +73,13 @@ def prune_vocabulary(
     tables = find_readers(split.model, ids)
     for table in tables:
         _check_table(table, tokenizer)
+    own = find_own_readers(split.model, ids)
+    require(
+        len(own) == len(tables),
+        "A table of which rows are taken must be read by the ids of texts "
+        "alone, and no other layer may hold it.",
+        tables=[x.name for x in tables if x not in own],
+    )
     kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
     exchanges = [(table, _cut(table, kept)) for table in tables]
     exchanges.append((split.layer, tokenizer.select(kept)))
@@ -88,22 +97,23 @@ def drop_unread_rows(model, verbose=1):
     if split is None or not is_open(model):
         return model
     number, exchanges = len(split.vocabulary), []
-    for table in find_readers(split.model, split.model.inputs[0]):
+    for table in find_own_readers(split.model, split.model.inputs[0]):
         if type(table) is not keras.layers.Embedding or (
             table.input_dim <= number or len(table.weights) != 1
         ):
             continue
-        exchanges.append((table, _cut(table, np.arange(number))))
-        if verbose:
-            print(
-                f"{table.name}: {table.input_dim - number:,} of "
-                f"{table.input_dim:,} rows belong to no token of "
-                f"{split.layer.name!r}, and are dropped"
-            )
+        cut = _cut(table, np.arange(number))
+        cut.dropped_rows = table.input_dim - number
+        exchanges.append((table, cut))
     if not exchanges:
         return model
     small = copy_with(model, exchanges)
     compile_like(small, model)
+    for table, cut in exchanges if verbose else ():
+        print(
+            f"{table.name}: {cut.dropped_rows:,} of {table.input_dim:,} rows "
+            f"belong to no token of {split.layer.name!r}, and are dropped"
+        )
     return small
 
 

@@ -22,6 +22,7 @@ from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.files import format_bytes
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.model_parts import own_variables
@@ -118,7 +119,9 @@ def choose_tables(model, wanted, argument, make, verbose):
     for name, layer in named_layers(model, keras.layers.Embedding).items():
         is_wanted = wanted is not None and id(layer) in wanted
         if is_wanted or wanted is None:
-            smallest = 0 if is_wanted else SMALLEST_BYTES
+            # What it was before rows were dropped is large enough.
+            is_cut = hasattr(layer, "dropped_rows")
+            smallest = 0 if is_wanted or is_cut else SMALLEST_BYTES
             made = reason_to_skip(layer, smallest, held) or make(name, layer)
         else:
             made = f"not named in `{argument}`"
@@ -131,7 +134,8 @@ def choose_tables(model, wanted, argument, make, verbose):
                 f"Received: {name!r}, but {made}."
             )
         skipped.append(f"{name}: left as it is, {made}")
-    if not found:
+    is_cut = any(hasattr(layer, "dropped_rows") for layer in all_layers(model))
+    if not found and not is_cut:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
             + ("; ".join(skipped) or _why_no_tables(model))

@@ -1,5 +1,6 @@
 """The part of a model that turns texts into ids, and the part behind it."""
 
+import collections
 import dataclasses
 import functools
 import warnings
@@ -17,6 +18,7 @@ from keras_compembed.export.file_contents import AttachedFile
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.word_tokenizer import as_tokenizer
+from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_text
@@ -184,7 +186,20 @@ def list_readers(outputs, text):
 
 def find_readers(model, tensor):
     """Layers that read a tensor of a model, those of models in it too."""
-    found = {}
+    return list({id(x): x for x in _list_reads(model, tensor)}.values())
+
+
+def find_own_readers(model, tensor):
+    """Of these, the ones that read nothing else, and that no layer holds."""
+    reads = collections.Counter(map(id, _list_reads(model, tensor)))
+    calls = collections.Counter(map(id, _list_calls(model)))
+    readers = find_readers(model, tensor)
+    return [x for x in readers if reads[id(x)] == calls[id(x)]]
+
+
+def _list_reads(model, tensor):
+    """A layer for each call that reads a tensor."""
+    found = []
     for node in list_readers(model.outputs, tensor):
         layer = node.operation
         # As `mask_zero` tells ids from 0, which stays 0.
@@ -192,12 +207,24 @@ def find_readers(model, tensor):
             if tuple(node.arguments.args[1:]) == (0,):
                 continue
         if not getattr(layer, "inputs", None):
-            found[id(layer)] = layer
+            found.append(layer)
             continue
         for given, inner in zip(node.input_tensors, layer.inputs, strict=True):
             if given is tensor:
-                found |= {id(x): x for x in find_readers(layer, inner)}
-    return list(found.values())
+                found += _list_reads(layer, inner)
+    return found
+
+
+def _list_calls(model):
+    """A layer for each call in a model, and those that it holds."""
+    found = []
+    for node in list_nodes(model.outputs):
+        layer = node.operation
+        if getattr(layer, "inputs", None):
+            found += _list_calls(layer)
+        elif isinstance(layer, keras.layers.Layer):
+            found += all_layers(layer)
+    return found
 
 
 def convert_tokenizer(tokenizer):

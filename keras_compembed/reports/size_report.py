@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from keras_compembed.export.text_front import find_readers
+from keras_compembed.export.text_front import find_own_readers
 from keras_compembed.export.text_front import split_model
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.reports.fidelity import Fidelity
@@ -237,7 +237,7 @@ def words_of_tables(model):
         return {}
     if split is None:
         return {}
-    tables = find_readers(split.model, split.model.inputs[0])
+    tables = find_own_readers(split.model, split.model.inputs[0])
     return {
         name: split.vocabulary
         for name, layer in named_layers(model, EMBEDDINGS).items()

@@ -14,16 +14,16 @@ LABELS = [f"class {number}" for number in range(5)]
 WORDS = [f"w{number}" for number in range(600)]
 
 
-def text_model(*behind, length=6):
+def text_model(*behind, length=6, masked=False, batch_size=None, words=WORDS):
     """A classifier of texts, whose table has rows that no word has."""
     vectorize = layers.TextVectorization(
-        2000, vocabulary=WORDS, output_sequence_length=length
+        2000, vocabulary=words, output_sequence_length=length
     )
     model = keras.Sequential(
         [
-            keras.Input((), dtype="string"),
+            keras.Input((), dtype="string", batch_size=batch_size),
             vectorize,
-            layers.Embedding(2000, 32, name="words"),
+            layers.Embedding(2000, 32, mask_zero=masked, name="words"),
             *behind,
             layers.Dense(5, activation="softmax"),
         ]
@@ -87,6 +87,70 @@ def test_rows_of_no_token_are_dropped_first(small, capsys):
     assert kept.get_layer("words").input_dim == 2000
 
 
+def test_limits_are_given_alike():
+    assert Target(max_bytes="30k").max_bytes == 30_000
+    with refused("max_bytes", "none"):
+        Target(max_bytes="none")
+    kc.Budget("30k", target=Target(max_bytes=30_000))
+    with refused("target", 20_000):
+        kc.Budget("30k", target=Target(max_bytes=20_000))
+
+
+def test_an_empty_vocabulary_is_named(capsys):
+    model = text_model(layers.GlobalAveragePooling1D(), words=None)
+    with pytest.raises(ValueError, match="no vocabulary.*`adapt`"):
+        kc.compress_model(model, kc.methods.Quantized(8))
+    assert "rows" not in capsys.readouterr().out
+
+
+def test_small_tables_are_what_dropped_rows_leave(tmp_path, capsys):
+    model = text_model(layers.GlobalAveragePooling1D(), words=WORDS[:100])
+    small = kc.compress_model(model, kc.methods.Codes(8, 256))
+    assert "no smaller than it is" in capsys.readouterr().out
+    assert small.get_layer("words").input_dim == 102
+    budget = kc.Budget("30k", methods=[kc.methods.Quantized(8)])
+    small = kc.compress_model(model, budget, verbose=0)
+    assert small.get_layer("words").input_dim == 102
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Tied(layers.Layer):
+    def __init__(self, table, **options):
+        super().__init__(**options)
+        self.table = table
+
+    def call(self, inputs):
+        return inputs @ keras.ops.transpose(self.table.embeddings)
+
+    def get_config(self):
+        table = keras.saving.serialize_keras_object(self.table)
+        return {**super().get_config(), "table": table}
+
+    @classmethod
+    def from_config(cls, config):
+        table = keras.saving.deserialize_keras_object(config.pop("table"))
+        return cls(table, **config)
+
+
+@pytest.mark.parametrize("way", ["other ids", "in a model", "tied"])
+def test_rows_that_something_else_reads_stay(way):
+    text = keras.Input((), dtype="string")
+    ids = text_model().layers[0](text)
+    table, pool = layers.Embedding(2000, 16), layers.GlobalAveragePooling1D()
+    if way == "other ids":
+        outputs = pool(table(ids)) + pool(table(ids + 1000))
+    elif way == "in a model":
+        inner = keras.Sequential([keras.Input((6,), dtype="int64"), table])
+        outputs = pool(inner(ids)) + pool(inner(ids + 1000))
+    else:
+        outputs = Tied(table)(pool(table(ids)))
+    model = keras.Model(text, outputs)
+    small = kc.compress_model(model, kc.methods.Quantized(8), verbose=0)
+    texts = tf.constant(["w0 w599 nothing", "w3"])
+    np.testing.assert_allclose(small(texts), model(texts), atol=1e-2)
+    assert all(x.unread_rows == 0 for x in kc.size_report(model).embeddings)
+
+
 def test_recurrent_layers_are_unrolled_for_mediapipe(tmp_path):
     model = text_model(layers.LSTM(4))
     path = tmp_path / "lstm.tflite"
@@ -97,10 +161,21 @@ def test_recurrent_layers_are_unrolled_for_mediapipe(tmp_path):
     made = kc.export_litert(model, path, target=target, **options)
     assert "WHILE" not in made.ops
     open_ended = text_model(layers.LSTM(4), length=None)
-    with refused():
+    with pytest.raises(ValueError, match="a known length"):
         kc.export_litert(
             open_ended, path, target=target, overwrite=True, **options
         )
+    # Outputs are zero behind a text, which Keras forgets without a loop.
+    both = layers.Bidirectional(layers.GRU(4, return_sequences=True))
+    model = text_model(both, layers.LSTM(4), masked=True)
+    made = kc.export_litert(
+        model, path, target=target, overwrite=True, **options
+    )
+    assert "WHILE" not in made.ops
+    stateful = layers.LSTM(4, stateful=True)
+    model = text_model(stateful, batch_size=1)
+    with pytest.raises(ValueError, match="stateful=False"):
+        kc.export_litert(model, path, target=target, overwrite=True, **options)
 
 
 def test_a_runtime_that_is_too_old_names_the_op(tmp_path):
