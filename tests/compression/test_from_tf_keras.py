@@ -213,7 +213,7 @@ old = new.get_layer("words").get_weights()[0]
 small = kc.compress_model(new, verbose=0)
 layer = small.get_layer("words")
 np.testing.assert_array_equal(layer.embeddings, old)
-kc.export_litert(small, "small.tflite", verbose=0)
+kc.export_litert(small, "small.tflite", quantize=None, verbose=0)
 ids, _ = keras_2.data()
 outputs = kc.export.LiteRTModel("small.tflite").predict(ids)
 np.testing.assert_array_equal(outputs, new(ids))
