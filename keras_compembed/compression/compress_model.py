@@ -125,7 +125,7 @@ def compress_model(
     if isinstance(how, Budget):
         how.check(model)
         if not how.sample_weight:
-            model = drop_unread_rows(model, verbose)
+            model = drop_unread_rows(model, sample_inputs, verbose)
         search = FindSize(model, how, layers, seed, sample_inputs, verbose)
         return search.within_budget()
     methods = how if isinstance(how, dict) else {None: how}
@@ -137,7 +137,7 @@ def compress_model(
                 f"`keras_compembed.Budget`. Received: how={how!r}."
             )
     if all(getattr(x, "sample_weight", None) is None for x in methods.values()):
-        model = drop_unread_rows(model, verbose)
+        model = drop_unread_rows(model, sample_inputs, verbose)
     argument, names = "layers", layers
     if isinstance(how, dict):
         argument, names = "how", how

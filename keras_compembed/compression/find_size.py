@@ -86,7 +86,7 @@ def find_frontier(
     check_model(model)
     budget = check_budget(budget)
     if not budget.sample_weight:
-        model = drop_unread_rows(model, verbose)
+        model = drop_unread_rows(model, sample_inputs, verbose)
     options = layers, seed, sample_inputs, verbose
     search = FindSize(model, budget, *options, tunes=False)
     found = search.frontier()

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_compembed.compression.tables import check_model
+from keras_compembed.compression.tables import copy_checked
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.copy_with import copy_with
 from keras_compembed.export.text_front import find_own_readers
@@ -88,7 +89,7 @@ def prune_vocabulary(
     return small
 
 
-def drop_unread_rows(model, verbose=1):
+def drop_unread_rows(model, sample_inputs=None, verbose=1):
     """A model without the rows of tables that no token of its text has."""
     try:
         split = split_model(model)
@@ -107,7 +108,7 @@ def drop_unread_rows(model, verbose=1):
         exchanges.append((table, cut))
     if not exchanges:
         return model
-    small = copy_with(model, exchanges)
+    small = copy_checked(model, exchanges, sample_inputs)
     compile_like(small, model)
     for table, cut in exchanges if verbose else ():
         print(

@@ -481,6 +481,11 @@ def copy_with_tables(
                 # It pools rows of others too, which stay.
                 table.keep_rows()
     exchanges = [(x.layer, x.small) for x in tables] + [*exchanges.values()]
+    return copy_checked(model, exchanges, sample_inputs, is_checked)
+
+
+def copy_checked(model, exchanges, sample_inputs=None, is_checked=True):
+    """A copy with others for some layers, compared with the model."""
     # Graphs of what runs here would be kept.
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)

@@ -96,6 +96,8 @@ def test_limits_are_given_alike():
         kc.Budget("30k", target=Target(max_bytes=20_000))
 
 
+# It does not run, and cannot be compared.
+@pytest.mark.filterwarnings("ignore")
 def test_an_empty_vocabulary_is_named(capsys):
     model = text_model(layers.GlobalAveragePooling1D(), words=None)
     with pytest.raises(ValueError, match="no vocabulary.*`adapt`"):
@@ -149,6 +151,16 @@ def test_rows_that_something_else_reads_stay(way):
     texts = tf.constant(["w0 w599 nothing", "w3"])
     np.testing.assert_allclose(small(texts), model(texts), atol=1e-2)
     assert all(x.unread_rows == 0 for x in kc.size_report(model).embeddings)
+
+
+def test_a_function_that_reads_a_table_is_refused():
+    text = keras.Input((), dtype="string")
+    table = layers.Embedding(2000, 16)
+    vectors = table(text_model().layers[0](text))
+    read = layers.Lambda(lambda x: x @ keras.ops.transpose(table.embeddings))
+    model = keras.Model(text, read(vectors))
+    with pytest.raises(ValueError, match="a function or a constant"):
+        kc.compress_model(model, kc.methods.Quantized(8), verbose=0)
 
 
 def test_recurrent_layers_are_unrolled_for_mediapipe(tmp_path):
