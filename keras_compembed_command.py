@@ -21,6 +21,17 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _MODEL = "a .keras file, or .h5 of Keras 2"
 _BYTES = "bytes, e.g. 500000, 500k or 2MB (k is 1,000),"
 _QUANTIZE = ("none", "float16", "int8", "int8_codebooks")
+# What errors advise, and the options for it.
+_IN_SHELL = {
+    "Pass `overwrite=True`": "Pass --overwrite",
+    "Give `Budget` the `quantize`, `labels`, `top_k` and `target` of the "
+    "export": "Give `compress` the options of `export`",
+    "Target(max_bytes=None)": "--max-bytes none",
+    "Target('mediapipe', unroll=True)": "--unroll",
+    "Target(runtime='litert')": "--runtime litert",
+    "Target(runtime='tf-text')": "--runtime tf-text",
+    "quantize='float16'": "--quantize float16",
+}
 _RUNTIMES = ("litert", "tf-text", "mediapipe")
 
 
@@ -297,7 +308,8 @@ def _end(number, frame):
 
 def _complain(problem, status):
     line = " ".join(str(problem).split()) or type(problem).__name__
-    line = line.replace("Pass `overwrite=True`", "Pass --overwrite")
+    for words, option in _IN_SHELL.items():
+        line = line.replace(words, option)
     print(f"{PROGRAM}: error: {line}", file=sys.stderr)
     return status
 

@@ -108,7 +108,7 @@ def test_files_of_keras_2(folder):
     run("export old.h5 old.tflite")
 
 
-def test_compress_within_limits(folder):
+def test_compress_within_limits(folder, capsys):
     save(
         "model.keras",
         keras.layers.Embedding(150, 8, name="tokens"),
@@ -120,6 +120,14 @@ def test_compress_within_limits(folder):
     run(f"{command} --max-bytes 5k --quantize int8 --frontier f.json")
     run("export out.keras o.tflite --quantize int8")
     size = os.path.getsize("o.tflite")
+    command = "export out.keras o.tflite --optimize-for latency --overwrite"
+    run(f"{command} --max-bytes none --quantize none")
+    small = load()
+    small.get_layer("tokens").max_file_bytes = 1000
+    small.save("tight.keras")
+    said = fails(capsys, "export tight.keras tight.tflite")
+    assert "1,000" in said and "by --max-bytes none" in said
+    run("export out.keras o.tflite --overwrite")
     # Training would bring back a bias of zeros, which counts.
     assert 4500 < size <= Frontier.load("f.json").chosen.file_bytes <= 5000
 
