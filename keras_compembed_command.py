@@ -192,8 +192,8 @@ def _add_inputs(add):
         default=[],
         metavar="NAME:SHAPE:DTYPE",
         help="an input of a model that does not know its own, e.g. "
-        "ids:1x32:int32, or ids:?x32:int32 for any batch; may be given "
-        "several times, in order",
+        "ids:1x32:int32, or ids:?x32:int32 for any batch; several are a dict "
+        "by name",
     )
     add("--sample-inputs", help="an .npz file of inputs to compare copies on")
 

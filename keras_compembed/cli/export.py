@@ -6,7 +6,6 @@ from keras_compembed.cli import files
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.target import Target
-from keras_compembed.utils.files import number_of_bytes
 
 # Options of the file, which `compress` has, too.
 OF_FILE = "labels", "top_k", "quantize", "name", "runtime", "min_runtime"
@@ -19,8 +18,7 @@ def run(arguments):
     files.check_output(path, ".tflite", arguments.overwrite, *inputs)
     options = read_options(arguments)
     if arguments.max_bytes is not None:
-        limit = arguments.max_bytes
-        limit = None if limit == "none" else number_of_bytes("max_bytes", limit)
+        limit = None if arguments.max_bytes == "none" else arguments.max_bytes
         target = dataclasses.replace(options["target"], max_bytes=limit)
         options["target"] = target
     model = files.load_model(arguments.model, arguments.imports)

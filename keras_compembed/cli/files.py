@@ -145,12 +145,16 @@ def some_inputs(signature):
 
 def _as_inputs(named, model):
     """Values by name, as the model is called with them; None of none."""
-    if len(named) < 2 and not isinstance(getattr(model, "input", None), dict):
-        return next(iter(named.values()), None)
-    names = [x.name for x in getattr(model, "inputs", None) or ()]
-    if isinstance(getattr(model, "input", named), dict):
+    if not named:
+        return None
+    inputs = getattr(model, "input", None)
+    if inputs is None:
+        return next(iter(named.values())) if len(named) == 1 else named
+    if isinstance(inputs, dict):
         return named
-    return [named[x] for x in names if x in named] or list(named.values())
+    names = [x.name for x in model.inputs if x.name in named] or list(named)
+    values = [named[name] for name in names]
+    return values if len(values) > 1 else values[0]
 
 
 def load_model(path, imports=()):
