@@ -28,6 +28,7 @@ from keras_compembed.compression.tables import reason_against
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
+from keras_compembed.litert.litert_form import ExportOptions
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.methods.settings import settings_of
@@ -112,7 +113,8 @@ def find_searched_tables(model, budget, layers, seed, verbose):
         else:
             settings = settings_of(exact_methods(tables[0]))
             # Runtimes before 2.21 take long to read rows of 2 bits.
-            least_bits = 2 if budget.target.serves(PACKED_RUNTIMES[2]) else 4
+            options = ExportOptions(min_runtime=budget.target.min_runtime)
+            least_bits = 2 if options.serves(PACKED_RUNTIMES[2]) else 4
             settings += settings_by_default(
                 tables[0], weight, least_bits=least_bits
             )

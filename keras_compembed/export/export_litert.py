@@ -22,7 +22,6 @@ from keras_compembed.export.conversion import trace
 from keras_compembed.export.file_contents import FileContents
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_layers import exchange_forms
-from keras_compembed.export.litert_layers import unroll_layers
 from keras_compembed.export.target import Runtime
 from keras_compembed.export.target import Target
 from keras_compembed.export.target import check_target
@@ -109,7 +108,7 @@ def _name_runtime(version):
     """A TFLite runtime as users meet it."""
     if version is None:
         return "an unknown runtime"
-    found = [x for x in _RUNTIMES if check_version("", version) <= x]
+    found = [x for x in _RUNTIMES if check_version("min_runtime", version) <= x]
     known = f" ({_RUNTIMES[found[0]]})" if found else ""
     return f"TFLite {version}{known}"
 
@@ -219,17 +218,28 @@ def export_litert(
     if verbose:
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
-        if export.min_runtime and check_version("", export.min_runtime) > _POD:
-            older = dataclasses.replace(
-                check_target(target), min_runtime="2.17", max_bytes=None
-            )
-            more = make_file(model, *wanted[:-1], older).file_bytes
-            more -= export.file_bytes
-            print(
-                "For the pod TensorFlowLiteSwift, 2.17, pass Target("
-                f"min_runtime='2.17'): {more:+,} bytes."
-            )
+        _say_what_the_pod_needs(model, wanted, export)
     return export
+
+
+def _say_what_the_pod_needs(model, wanted, export):
+    oldest = export.min_runtime
+    if oldest is None or check_version("min_runtime", oldest) <= _POD:
+        return
+    *others, target = wanted
+    target = dataclasses.replace(
+        check_target(target), min_runtime="2.17", max_bytes=None
+    )
+    try:
+        more = make_file(model, *others, target).file_bytes - export.file_bytes
+    except ValueError:
+        # Some op has no older form.
+        print("The pod TensorFlowLiteSwift, 2.17, does not run it.")
+        return
+    print(
+        "For the pod TensorFlowLiteSwift, 2.17, pass Target("
+        f"min_runtime='2.17'): {more:+,} bytes."
+    )
 
 
 def _fill_biases(model):
@@ -262,13 +272,12 @@ def make_file(
     check_choice("quantize", quantize, tuple(TOLERANCES))
     target = check_target(target)
     runtime = Runtime(target)
-    options = ExportOptions(quantize, target.min_runtime, target.optimize_for)
+    names = "min_runtime", "optimize_for", "unroll"
+    options = ExportOptions(quantize, *(getattr(target, x) for x in names))
     contents = FileContents(labels, target.metadata, runtime.task)
     answers = ClassAnswers(top_k, runtime.task)
     # Layers of the copy are exchanged for those of the file.
     original, copy = model, copy_model(model, float32=True)
-    if target.unroll:
-        unroll_layers(copy)
     whole = model = answers.of_graph(copy)
     split = split_model(model)
     runtime.check(split, input_signature)

@@ -52,7 +52,9 @@ def exchange_forms(model, options):
             )
     for layer in layers:
         if isinstance(layer, keras.layers.RNN):
-            layer.inner_loop = functools.partial(inner_loop, layer)
+            # Not `unroll`: Keras then ignores `zero_output_for_mask`.
+            unrolls = layer.unroll or options.unroll
+            layer.inner_loop = functools.partial(inner_loop, layer, unrolls)
         elif isinstance(layer, keras.layers.TimeDistributed):
             layer.call = functools.partial(call_on_all_steps, layer)
         elif isinstance(getattr(layer, "selector", None), BeamTree):
@@ -61,19 +63,6 @@ def exchange_forms(model, options):
             parts = [tf.constant(each.numpy()) for each in parts]
             layer.selector.frontier = functools.partial(_same, parts)
     return forms, folded
-
-
-def unroll_layers(model):
-    """Lets recurrent layers of a copy run without a loop."""
-    for layer in all_layers(model):
-        if isinstance(layer, keras.layers.RNN):
-            # Not `unroll`: Keras then ignores `zero_output_for_mask`.
-            layer.unrolls_in_file = True
-
-
-def is_unrolled(layer):
-    """Whether a recurrent layer has no loop in a file."""
-    return layer.unroll or hasattr(layer, "unrolls_in_file")
 
 
 def _same(value, *args):
@@ -312,7 +301,9 @@ def call_on_all_steps(layer, inputs, training=None, mask=None):
     return keras.tree.map_structure(split, outputs)
 
 
-def inner_loop(layer, sequences, initial_state, mask=None, training=False):
+def inner_loop(
+    layer, unrolls, sequences, initial_state, mask=None, training=False
+):
     """In place of the method `inner_loop` of a recurrent layer."""
     cell_kwargs = {}
     if takes(layer.cell, "training"):
@@ -353,7 +344,7 @@ def inner_loop(layer, sequences, initial_state, mask=None, training=False):
             )
         return new_output, new_states
 
-    if is_unrolled(layer):
+    if unrolls:
         # Without a loop, for runtimes that have none.
         require(
             sequences.shape[1] is not None,

@@ -9,7 +9,6 @@ from keras_compembed.export.check import check_nan
 from keras_compembed.export.file_contents import FileMetadata
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.interpreter import TensorFlowModel
-from keras_compembed.export.litert_layers import is_unrolled
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
@@ -139,11 +138,6 @@ class Target:
         # It checks them.
         FileMetadata(**self.metadata or {})
 
-    def serves(self, runtime: tuple) -> bool:
-        """Whether the oldest runtime to serve is at least some version."""
-        oldest = self.min_runtime
-        return oldest is None or check_version("min_runtime", oldest) >= runtime
-
 
 def check_target(target):
     """Returns a `Target`; the usual one for None."""
@@ -164,7 +158,7 @@ class Runtime:
         self.takes_texts = self.name != "litert"
         self.batch = 1 if self.takes_texts else None
         self.task = target.task
-        self._max_bytes = target.max_bytes
+        self._max_bytes, self._unrolls = target.max_bytes, target.unroll
         if self.name == "mediapipe":
             self.task = target.task or "classifier"
 
@@ -204,7 +198,7 @@ class Runtime:
         import_tensorflow_text()
         if self.task is not None:
             import_extra("mediapipe", "mediapipe")
-            _check_for_mediapipe(split)
+            _check_for_mediapipe(split, self._unrolls)
         try:
             split.as_tokenizer()
         except ValueError as error:
@@ -271,7 +265,7 @@ class Runtime:
         )
 
 
-def _check_for_mediapipe(split):
+def _check_for_mediapipe(split, unrolls):
     """Raises unless MediaPipe has what the parts of a model need."""
     model, tokenizer = split.model, split.layer
     for name, tensor in zip(output_names(model), model.outputs, strict=True):
@@ -289,7 +283,7 @@ def _check_for_mediapipe(split):
     loops = [
         layer.name
         for layer in all_layers(model)
-        if isinstance(layer, keras.layers.RNN) and not is_unrolled(layer)
+        if isinstance(layer, keras.layers.RNN) and not (unrolls or layer.unroll)
     ]
     require(
         not loops,

@@ -48,6 +48,7 @@ class ExportOptions:
     quantize: str | None = None
     min_runtime: str | None = None
     optimize_for: str | None = None
+    unroll: bool = False
     matrices: list = dataclasses.field(default_factory=list, compare=False)
     unpacked: list = dataclasses.field(default_factory=list, compare=False)
     tables: list = dataclasses.field(default_factory=list, compare=False)

@@ -238,11 +238,11 @@ def words_of_tables(model):
     if split is None:
         return {}
     tables = find_own_readers(split.model, split.model.inputs[0])
+    words = split.vocabulary
     return {
-        name: split.vocabulary
+        name: words
         for name, layer in named_layers(model, EMBEDDINGS).items()
-        if any(layer is x for x in tables)
-        and layer.input_dim >= len(split.vocabulary)
+        if any(layer is x for x in tables) and layer.input_dim >= len(words)
     }
 
 
