@@ -106,7 +106,7 @@ def test_public_names_alone_are_listed():
 
 def test_private_names_of_keras_are_listed():
     root = pathlib.Path(__file__).parents[1]
-    text = (root / "docs/design.md").read_text()
+    text = (root / "docs/how_it_works.md").read_text()
     table = text.partition("## Private names")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| `([\w.]+)` \|", table, re.M))
     used = set(runpy.run_path(str(root / "tools/private_names.py"))["find"]())

@@ -2,7 +2,7 @@
 
     python -m tools.private_names
 
-`docs/design.md` says what each is for; a test compares the two lists.
+`docs/how_it_works.md` says what each is for; a test compares the two lists.
 """
 
 import ast
