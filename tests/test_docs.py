@@ -21,6 +21,7 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed_command import main
+from tools import check_english
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -177,6 +178,12 @@ def test_files_that_are_named_exist(page):
         assert any((place / name).exists() for place in places), name
     if page == README:
         assert links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_english_is_plain(page):
+    assert list(check_english.check_file(page)) == []
+    assert list(check_english.check_sizes()) == []
 
 
 def public_names(namespace=kc, prefix="keras_compembed"):

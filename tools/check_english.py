@@ -27,7 +27,7 @@ BANNED = {
     r"narrow(er|est|ly)?": "low-rank, small",
     r"rivals?": "baseline",
     r"rounded (rows?|tables?|embeddings?|vectors?)": "quantized",
-    r"noises": "noise samples, noise classes",
+    r"noises(?! Estimation)": "noise samples, noise classes",
     r"from nothing": "from scratch",
     r"(fewer|less) numbers": "fewer parameters",
     r"(a|the) numbers? of bytes": "a size limit",
