@@ -1,6 +1,6 @@
 """Prints the tables of all records, or updates those of pages in `docs/`.
 
-`--write` replaces what stands between `<!-- table: NAME -->` and
+`--write` replaces the text between `<!-- table: NAME -->` and
 `<!-- /table -->` in the pages; `--check` fails if that would change them.
 """
 
@@ -19,13 +19,12 @@ from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
 from benchmarks.common.tables import of_rows
-from benchmarks.common.tables import seeds
 from examples.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
 
 PAGES = tuple(
     FOLDER.parent / "docs" / f"{name}.md"
-    for name in ("results", "models", "vectors", "which_method")
+    for name in ("benchmarks", "models", "vectors", "which_method")
 )
 _PART = re.compile(
     r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
@@ -104,12 +103,12 @@ def pick(rows, name=None, **fields):
     return found[0] if found else None
 
 
-def by_size(rows, labels, key, size, unit, **fields):
+def by_size(rows, labels, key, size, unit):
     """A line for each name, a column for each size."""
     sizes = sorted({r["row"][size] for r in rows if mean(r, key) is not None})
     lines = []
     for name, label in labels.items():
-        found = [pick(rows, name, **{size: n}, **fields) for n in sizes]
+        found = [pick(rows, name, **{size: n}) for n in sizes]
         lines.append([label, *(short(mean(row, key)) for row in found)])
     return markdown(["", *(f"{number:,} {unit}" for number in sizes)], lines)
 
@@ -135,92 +134,87 @@ def code_learning():
 
     lines = []
     for table, codes in (
-        ("tokens", "8x8 16x32 32x16 64x8 32x256"),
-        ("reviews", "8x8 32x16"),
+        ("tokens", "16x32 32x16 64x8 32x256"),
+        ("reviews", "32x16"),
     ):
         for shape in codes.split():
             m, k = map(int, shape.split("x"))
             where = {"table": table, "num_codebooks": m, "codebook_size": k}
             cells = [cell(pick(rows, name, **where)) for name in methods]
-            lines.append([table, shape, *cells])
-    head = ["table", "codes", "AdditiveQuantizer", *methods[1:]]
-    return markdown(head, lines)
+            lines.append([f"{table}, {shape}", *cells])
+    return markdown(["table, codes", "AdditiveQuantizer", *methods[1:]], lines)
 
 
+# The metric of a task, and its name on the page.
 COMPARED_TASKS = {
-    "clinc150": "accuracy",
-    "20newsgroups": "accuracy",
-    "docstrings": "accuracy",
-    "gowalla": "recall",
+    "clinc150": ("accuracy", "CLINC150"),
+    "20newsgroups": ("accuracy", "20 Newsgroups"),
+    "docstrings": ("accuracy", "docstrings, CNN"),
+    "gowalla": ("recall", "Gowalla"),
 }
+WORD_VECTORS = {
+    "googlenews": "GoogleNews vectors",
+    "reviews": "review vectors",
+}
+# Names in a cell, without the best.
+MOST_NAMED = 2
 
 
 def winners():
-    """For each task and size, the best and what is level with it."""
-    lines = []
-    for task, metric in COMPARED_TASKS.items():
-        rows = read("comparison/accuracy", task)
-        whole = figure(f"test.{metric}", "{:.1f}", 100)(
-            pick(rows, method="table")
-        )
-        for ratio in (16, 64, 128):
+    """A table for each size: the best, and those that do not differ from it."""
+    parts = []
+    for ratio in (16, 64, 128):
+        lines = []
+        for task, (metric, label) in COMPARED_TASKS.items():
+            rows = read("comparison/accuracy", task)
             found = {
                 row["row"]["method"]: [
                     100 * value for value in figures(row, f"test.{metric}")
                 ]
                 for row in rows
-                if row["row"]["ratio"] == ratio
+                if row["row"]["ratio"] in (1, ratio)
                 and row["row"]["method"] != "search"
             }
-            lines += level_and_worse([task, ratio, whole], found)
-    for table in ("googlenews", "reviews"):
-        rows = word_vectors(table)
-        whole = statistics.fmean(agreements(pick(rows, family="table")))
-        for part in (16, 64, 128):
+            lines.append([label, *best_cells(found)])
+        for table, label in WORD_VECTORS.items():
             found = {
                 row["row"]["family"]: agreements(row)
-                for row in rows
-                if row["row"]["part"] == part
+                for row in word_vectors(table)
+                if row["row"]["part"] in (1, ratio)
             }
-            first = [f"vectors, {table}", part, f"{whole:.1f}"]
-            lines += level_and_worse(first, found)
-    head = ["", "times smaller", "table", "best", "level", "worse", "seeds"]
-    return markdown(head, lines)
+            lines.append([label, *best_cells(found)])
+        head = ["", "table", "best", "no significant difference"]
+        parts.append(f"**{ratio} times smaller**\n\n{markdown(head, lines)}")
+    return "\n\n".join(parts)
 
 
-def level_and_worse(first, found):
-    """A line: the best, those level with it, those that are worse, the seeds.
+def best_cells(found):
+    """Cells: the table, the best, and those without a significant difference.
 
-    Worse is what lies further below the best than the range of the seeds of
-    either. What has fewer seeds than others is left out.
+    A difference is significant if it is larger than the range of the seeds of
+    either. Methods with fewer seeds than others are left out.
     """
-    most = max(map(len, found.values()), default=0)
-    if not most:
-        return []
-    if most < 3:
-        # Nothing is told: the seed that all have.
-        found = {name: values[:1] for name, values in found.items()}
-        most = 1
+    table = statistics.fmean(found.pop("table"))
+    most = max(map(len, found.values()))
     means = {
         name: statistics.fmean(values)
         for name, values in found.items()
         if len(values) == most
     }
-    best, *others = sorted(means, key=means.get, reverse=True)
-
-    def cells(names):
-        return ", ".join(f"{name} {means[name]:.1f}" for name in names)
-
-    if most < 3:
-        after = f"(not told; next: {cells(others[:4])})" if others else ""
-        return [[*first, cells([best]), after, "", str(most)]]
     spread = {name: max(found[name]) - min(found[name]) for name in means}
-    level, worse = [], []
-    for name in others:
-        room = max(spread[best], spread[name])
-        is_worse = means[best] - means[name] > room
-        (worse if is_worse else level).append(name)
-    return [[*first, cells([best]), cells(level), cells(worse), str(most)]]
+    best, *others = sorted(means, key=means.get, reverse=True)
+    alike = [
+        f"{name} {means[name]:.1f}"
+        for name in others
+        if means[best] - means[name] <= max(spread[best], spread[name])
+    ]
+    named, more = alike[:MOST_NAMED], len(alike[MOST_NAMED:])
+    named += [f"{more} more"] if more else []
+    return [
+        f"{table:.1f}",
+        f"{best} {means[best]:.1f}",
+        ", ".join(named) or "none",
+    ]
 
 
 def word_vectors(table):
@@ -237,31 +231,8 @@ def agreements(row):
     ]
 
 
-def vector_quality():
-    """Agreement with people on word pairs, by method and size."""
-    lines = []
-    for family in (
-        *("table", "codes of 16", "narrow codes of 16", "narrow int2"),
-        *("narrow int4", "anchors", "pruned", "first words in int4"),
-    ):
-        line = [family]
-        for table in ("reviews", "googlenews"):
-            rows = word_vectors(table)
-            for part in (16, 64, 128):
-                is_whole = family == "table"
-                if is_whole and part > 16:
-                    line.append("")
-                    continue
-                row = pick(rows, family=family, part=1 if is_whole else part)
-                found = agreements(row)
-                line.append(f"{statistics.fmean(found):.1f}" if found else "")
-        lines.append(line)
-    head = ["", "reviews, 1/16", "1/64", "1/128"]
-    return markdown([*head, "word2vec, 1/16", "1/64", "1/128"], lines)
-
-
 def vector_files():
-    # Needs Keras, as does the next.
+    # Needs Keras, as the next.
     from benchmarks.vectors.files import Files
 
     return of_columns(Files.columns, read("vectors/files"))
@@ -273,15 +244,6 @@ def kinds_of_models():
     return of_columns(Models.columns, read("codes/models"))
 
 
-def pooled_steps():
-    rows = read("codes/pooled_step")
-    lines = []
-    for name in dict.fromkeys(row["name"] for row in rows):
-        found = (pick(rows, name, words=words) for words in ("uniform", "zipf"))
-        lines.append([name, *(f"{mean(row, 'ratio'):.2f}" for row in found)])
-    return markdown(["vectors", "uniform", "Zipf's law"], lines)
-
-
 SPARSE_ADAM = "SparseRowOptimizer(Adam)"
 
 
@@ -289,10 +251,10 @@ def steps_of_rows():
     """Steps of codes that are learned and of anchors, at several sizes."""
     codes = by_size(
         read("codes/training_step"),
-        {n: f"codes learned, `{n}`" for n in ("Adam", SPARSE_ADAM)},
+        {n: f"codes, `{n}`" for n in ("Adam", SPARSE_ADAM)},
         *("cpu_milliseconds", "input_dim", "rows"),
     )
-    pairs = (("dense", "Adam"), ("lazy", SPARSE_ADAM), ("sparse", SPARSE_ADAM))
+    pairs = (("dense", "Adam"), ("sparse", SPARSE_ADAM))
     anchors = by_size(
         read("anchors/storage"),
         {f"{s}, {n}": f'anchors, `"{s}"`, `{n}`' for s, n in pairs},
@@ -307,42 +269,33 @@ def lookup_files():
     time = figure("lengths.128.latency_ratio", "{:.2f}")
     lines = []
     for name in (
-        *("table, float32", "table, int8", "rounded, int4", "rounded, int2"),
-        *("rounded, int4 rank 16", "codes 16x16, float32", "codes 16x16, int8"),
-        *("codes 32x16, float32", "codes 32x16, int8", "codes 8x256, int8"),
-        "codes 32x16 concat, int8",
+        *("table, float32", "table, int8", "quantized, int4"),
+        *("quantized, int4 rank 16", "codes 16x16, int8", "codes 32x16, int8"),
     ):
         alone, pooled = (
             pick(rows, name, input_dim=100_000, pooled=pooled)
             for pooled in (False, True)
         )
-        size = figure("file_bytes", "{:,.0f}")(alone)
+        size = figure("file_bytes", "{:.2f} MB", 1e-6)(alone)
         lines.append([name, size, time(alone), time(pooled)])
-    return markdown(["file", "bytes", "128 rows", "mean of 128"], lines)
+    return markdown(["file", "size", "128 rows", "mean of 128"], lines)
 
 
 def whole_models():
     rows = read("litert/whole_models")
-    size = figure("file_bytes", "{:.2f}", 1e-6)
+    size = figure("file_bytes", "{:.2f} MB", 1e-6)
     time = figure("latency_ratio", "{:.2f}")
     lines = []
-    for model in dict.fromkeys(row["row"]["model"] for row in rows):
-        whole, rounded, codes, codes_int8 = (
+    for model in (
+        *("mean", "demo cnn", "transformer", "retrieval", "encoder-decoder"),
+    ):
+        table, *others = (
             pick(rows, name, model=model)
-            for name in (
-                *("tables, float32", "tables, int8"),
-                *("codes 32x16, float32", "codes 32x16, int8"),
-            )
+            for name in ("tables, float32", "tables, int8", "codes 32x16, int8")
         )
-        lines.append(
-            [
-                model,
-                *(size(row) for row in (whole, rounded, codes_int8)),
-                *(time(row) for row in (rounded, codes, codes_int8)),
-            ]
-        )
-    head = ["", "float32, MB", "int8, MB", "codes in int8, MB"]
-    return markdown([*head, "int8, time", "codes", "codes in int8"], lines)
+        cells = [f"{size(row)}, {time(row)}" for row in others]
+        lines.append([model, size(table), *cells])
+    return markdown(["model", "float32", "int8", "codes, int8"], lines)
 
 
 CLASS_TASKS = {
@@ -354,73 +307,35 @@ CLASS_TASKS = {
 
 def head_to_head():
     """A line for each method, its best setting of each task."""
-    rows = {task: read("classes/head_to_head", task) for task in CLASS_TASKS}
-    methods = dict.fromkeys(
-        row["name"].split("; ")[1] for found in rows.values() for row in found
-    )
     lines = []
-    for method in methods:
+    for method in (
+        *("CANE by default", "in-batch softmax", "NCE", "sampled softmax"),
+        "full softmax",
+    ):
         line = [method]
         for task, cell in CLASS_TASKS.items():
             sign = 1 if task == "gowalla" else -1
             key = "test.ndcg" if task == "gowalla" else "test.perplexity"
             found = [
                 row
-                for row in rows[task]
+                for row in read("classes/head_to_head", task)
                 if row["name"].split("; ")[1] == method
             ]
             best = max(
                 found, key=lambda row: sign * mean(row, key), default=None
             )
-            line.append(
-                "" if best is None else f"{cell(best)} ({seeds(best)} seeds)"
-            )
-        lines.append([part.replace("(1 seeds)", "(1 seed)") for part in line])
+            line.append("" if best is None else cell(best))
+        lines.append(line)
     return markdown(["", "Penn Treebank", "books", "Gowalla"], lines)
-
-
-def class_speed(part, labels, key, **fields):
-    rows = read("classes/speed")
-    return by_size(
-        rows, labels, key, "num_classes", "classes", part=part, **fields
-    )
-
-
-def class_steps():
-    return class_speed(
-        "training",
-        {
-            "sampled softmax 1000": "sampled softmax 1000",
-            "frequent 250+750": "CANE, 250 frequent classes, 750 noises",
-            "tree 10+10": "CANE, tree, 10 candidates, 10 noises",
-        },
-        "cpu_milliseconds",
-        optimizer="SGD",
-        jit_compile=True,
-    )
-
-
-def class_predictions():
-    return class_speed(
-        "prediction",
-        {"all scores": "all scores", "beam of 10": "beam of 10"},
-        "milliseconds",
-        batch_size=1,
-        jit_compile=False,
-    )
 
 
 TABLES = {
     "comparison.best": winners,
     "codes.learning": code_learning,
-    "codes.pooled_step": pooled_steps,
     "codes.training_step": steps_of_rows,
     "codes.models": kinds_of_models,
     "litert.lookups": lookup_files,
     "litert.whole_models": whole_models,
     "classes.head_to_head": head_to_head,
-    "classes.training": class_steps,
-    "classes.prediction": class_predictions,
     "vectors.files": vector_files,
-    "vectors.quality": vector_quality,
 }

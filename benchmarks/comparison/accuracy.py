@@ -69,7 +69,7 @@ class Accuracy(Benchmark):
         "cache": Flag(
             pathlib.Path("build", "comparison"), "folder of trained tables"
         ),
-        "picture": Flag(None, "folder for a picture a task", pathlib.Path),
+        "picture": Flag(None, "folder for pictures", pathlib.Path),
     }
     quick = {
         "tasks": tuple(task.name for task in QUICK),

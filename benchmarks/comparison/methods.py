@@ -10,7 +10,7 @@ from benchmarks.baselines import methods as baselines
 from keras_compembed import methods
 
 QUANTIZE = "int8"
-# How often codes that follow the task are chosen anew while they are tuned.
+# How often re-learned codes the task are chosen anew while they are tuned.
 RECODINGS = 40
 
 
@@ -113,7 +113,7 @@ class WhileTuned(Way):
         ]
 
 
-class FromNothing(Way):
+class FromScratch(Way):
     """Trained from scratch."""
 
     is_of_table = False
@@ -133,7 +133,7 @@ class FromNothing(Way):
         return task.build(layers)
 
 
-def rounded(bits):
+def quantized(bits):
     def sizes(shape, counts):
         return [
             Sizes(lambda _: methods.Quantized(bits, learn_rows=True), 1),
@@ -163,7 +163,7 @@ def large_codes(shape, counts):
     ]
 
 
-def codes_of_a_factor(shape, counts):
+def low_rank_codes(shape, counts):
     rank = max(1, shape[1] // 4)
     return [Sizes(lambda number: methods.Codes(number, 16, rank=rank))]
 
@@ -221,25 +221,25 @@ def tensor_train(shape, counts):
 
 WAYS = {
     "codes of 16": OfTable(codes()),
-    "int2": OfTable(rounded(2)),
-    "codes that follow": Following(codes()),
+    "int2": OfTable(quantized(2)),
+    "re-learned codes": Following(codes()),
     "int2 vocabulary": OfTable(vocabulary(2)),
     "anchors": OfTable(anchors),
     "large codes": OfTable(large_codes),
-    "codes of a factor": OfTable(codes_of_a_factor),
-    "int4": OfTable(rounded(4)),
-    "quotient x remainder": FromNothing(quotient_remainder("multiply")),
+    "low-rank codes": OfTable(low_rank_codes),
+    "int4": OfTable(quantized(4)),
+    "quotient x remainder": FromScratch(quotient_remainder("multiply")),
     "vocabulary": OfTable(vocabulary()),
     "pruned": WhileTuned(pruned),
-    "codes from nothing": FromNothing(codes("concat"), codes="nearest"),
-    "word2ketXS": FromNothing(lambda *_: [Sizes(baselines.Word2Ket, 512)]),
-    "tensor train": FromNothing(tensor_train),
-    "hashed": FromNothing(hashed),
+    "codes from scratch": FromScratch(codes("concat"), codes="nearest"),
+    "word2ketXS": FromScratch(lambda *_: [Sizes(baselines.Word2Ket, 512)]),
+    "tensor train": FromScratch(tensor_train),
+    "hashed": FromScratch(hashed),
     "tensor train of a table": OfTable(tensor_train),
     "hashed of a table": OfTable(hashed),
-    "quotient + remainder": FromNothing(quotient_remainder("add")),
-    "int2 from nothing": FromNothing(rounded(2)),
-    "softmax codes from nothing": FromNothing(codes("concat"), codes="softmax"),
-    "int8": OfTable(rounded(8)),
-    "deep hashing": FromNothing(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
+    "quotient + remainder": FromScratch(quotient_remainder("add")),
+    "int2 from scratch": FromScratch(quantized(2)),
+    "softmax codes from scratch": FromScratch(codes("concat"), codes="softmax"),
+    "int8": OfTable(quantized(8)),
+    "deep hashing": FromScratch(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }

@@ -5,88 +5,198 @@ import statistics
 from benchmarks.common.tables import figures
 from keras_compembed.utils.files import replacing
 
-# Methods with a colour, of which the first are best; the others are grey.
-COLOURS, MARKERS = 8, "osD^v<>p"
-# Points below the best, of which more would hide all others.
-ROOM = 15
 METRICS = {
     "accuracy": "accuracy on test texts, %",
     "recall": "recall@20 on test visits, %",
 }
+# On the picture of a task.
+MOST_METHODS = 8
+# Without grey, which is the table's.
+COLOURS = [f"C{number}" for number in (0, 1, 2, 3, 4, 5, 6, 9)]
+# Points between the middles of labels.
+LABEL_HEIGHT = 10.5
+# A family is drawn by its best method on validation data.
+FAMILIES = {
+    "anchors": ("anchors",),
+    "codes": ("codes of 16", "large codes", "low-rank codes"),
+    "quantized rows": ("int2", "int4", "int8"),
+    "int2 vocabulary": ("int2 vocabulary",),
+    "pruned": ("pruned",),
+    "from scratch": (
+        *("quotient x remainder", "tensor train", "hashed", "word2ketXS"),
+        "codes from scratch",
+    ),
+}
+PANELS = {
+    "clinc150": "CLINC150, mean of words",
+    "20newsgroups": "20 Newsgroups, mean of words",
+    "docstrings": "docstrings, CNN",
+    "gowalla": "Gowalla, recommender",
+}
 
 
 def draw(rows, folder):
-    """Draws the figure of each task against bytes, one file a task."""
+    """Draws a picture of each task, and one of all by families."""
     folder.mkdir(parents=True, exist_ok=True)
-    tasks = dict.fromkeys(row["row"]["task"]["name"] for row in rows)
-    for task in tasks:
-        of_task = [row for row in rows if row["row"]["task"]["name"] == task]
-        if all(row["row"]["ratio"] == 1 for row in of_task):
-            continue
-        draw_task(of_task, folder / f"comparison_{task}.png")
+    of_tasks = {}
+    for row in rows:
+        of_tasks.setdefault(row["row"]["task"]["name"], []).append(row)
+    for task, found in of_tasks.items():
+        if any(row["row"]["ratio"] > 1 for row in found):
+            draw_task(found, folder / f"comparison_{task}.png")
+    if set(PANELS) <= set(of_tasks):
+        draw_families(of_tasks, folder / "which_method.png")
 
 
 def draw_task(rows, path):
-    """Draws a task: a line for each method, with the range of its seeds."""
-    import matplotlib.figure
-
-    metric = next(
-        name for name in METRICS for row in rows if figures(row, f"test.{name}")
-    )
-    points, means_of = {}, {}
+    """Draws the best methods of a task, with the range of their seeds."""
+    metric = metric_of(rows)
+    lines = {}
     for row in rows:
         values = [100 * value for value in figures(row, f"test.{metric}")]
         if values:
-            (size, *_) = figures(row, "bytes")
-            points.setdefault(row["row"]["method"], []).append((size, values))
-            by_ratio = means_of.setdefault(row["row"]["method"], {})
-            by_ratio[row["row"]["ratio"]] = statistics.fmean(values)
-    figure = matplotlib.figure.Figure((8, 5), layout="constrained")
-    axes = figure.add_subplot()
-    table = points.pop("table", None)
-    if table is not None:
-        ((_, values),) = table
-        axes.axhspan(min(values), max(values), color="0.85")
-        axes.axhline(statistics.fmean(values), color="0.4", label="table")
-    means_of.pop("table", None)
-    ranked = best_first(means_of)
-    for place, method in reversed(list(enumerate(ranked))):
-        found = sorted(points[method])
+            line = lines.setdefault(row["row"]["method"], {})
+            line[row["row"]["ratio"]] = values
+    whole = lines.pop("table", {}).get(1)
+    figure, (axes,) = new_figure(1, 3.6)
+    ratios = {ratio for line in lines.values() for ratio in line}
+    table = {"table": dict.fromkeys(ratios, whole)} if whole else {}
+    ranked = best_first(lines)[:MOST_METHODS]
+    draw_lines(axes, {name: lines[name] for name in ranked} | table)
+    axes.set_ylabel(METRICS[metric])
+    save(figure, path)
+
+
+def draw_families(of_tasks, path):
+    """Draws what each family of methods keeps of the table's figure."""
+    figure, panels = new_figure(len(PANELS), 1.9)
+    for axes, (task, title) in zip(panels, PANELS.items(), strict=True):
+        key = f"test.{metric_of(of_tasks[task])}"
+        found = {
+            (row["row"]["method"], row["row"]["ratio"]): row
+            for row in of_tasks[task]
+            if figures(row, key)
+        }
+        whole = statistics.fmean(figures(found["table", 1], key))
+        lines = {}
+        for family, methods in FAMILIES.items():
+            for ratio in sorted({ratio for _, ratio in found} - {1}):
+                rows = [found.get((name, ratio)) for name in methods]
+                best = max(
+                    filter(None, rows),
+                    key=lambda row: figures(row, "valid")[0],
+                    default=None,
+                )
+                if best is not None:
+                    lines.setdefault(family, {})[ratio] = [
+                        100 * value / whole for value in figures(best, key)
+                    ]
+        lines["table"] = {ratio: [100] for _, ratio in found if ratio > 1}
+        draw_lines(axes, lines)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_ylabel("% of the table")
+    save(figure, path)
+
+
+def metric_of(rows):
+    return next(
+        name for name in METRICS for row in rows if figures(row, f"test.{name}")
+    )
+
+
+def new_figure(panels, height):
+    """A figure as wide as a phone, with room for labels beside the panels."""
+    import matplotlib.figure
+
+    height = height * panels + 0.5
+    figure = matplotlib.figure.Figure((5, height), dpi=160)
+    axes = figure.subplots(panels, squeeze=False)[:, 0]
+    figure.subplots_adjust(
+        left=0.15,
+        right=0.67,
+        bottom=0.45 / height,
+        top=1 - 0.25 / height,
+        hspace=0.42,
+    )
+    axes[-1].set_xlabel("times smaller than the float32 table")
+    return figure, axes
+
+
+def draw_lines(axes, lines):
+    """Draws lines of values by ratio, each with its name to the right."""
+    ratios = sorted({ratio for line in lines.values() for ratio in line})
+    for place, (name, line) in enumerate(lines.items()):
+        found = sorted(line.items())
         means = [statistics.fmean(values) for _, values in found]
         below = [m - min(v) for m, (_, v) in zip(means, found, strict=True)]
         above = [max(v) - m for m, (_, v) in zip(means, found, strict=True)]
-        is_grey = place >= COLOURS
         axes.errorbar(
-            [size / 1000 for size, _ in found],
+            [ratio for ratio, _ in found],
             means,
             [below, above],
-            color="0.8" if is_grey else f"C{place}",
-            marker="." if is_grey else MARKERS[place],
-            markersize=5,
-            linewidth=0.8,
+            color="0.5" if name == "table" else COLOURS[place],
+            marker=None if name == "table" else "o",
+            markersize=4,
+            linewidth=1.2,
             capsize=2,
-            label="others" if place == COLOURS else None if is_grey else method,
+            label=name,
         )
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("bytes of the table in a LiteRT file, KB")
-    axes.set_ylabel(METRICS[metric])
-    best = [max(v) for found in points.values() for _, v in found]
-    if best:
-        top = max(best + ([max(table[0][1])] if table else []))
-        axes.set_ylim(max(top - ROOM, axes.get_ylim()[0]), None)
-    axes.set_title(rows[0]["row"]["task"]["name"])
-    handles, labels = axes.get_legend_handles_labels()
-    # The best first, which are drawn last.
-    figure.legend(
-        handles[::-1], labels[::-1], loc="outside right upper", fontsize=8
-    )
+    axes.set_xticks(ratios, [str(ratio) for ratio in ratios])
+    axes.minorticks_off()
+    axes.set_xlim(ratios[0] / 1.15, ratios[-1] * 1.15)
+    axes.grid(alpha=0.25)
+    write_names(axes)
+
+
+def write_names(axes):
+    """Writes the names of lines beside their ends, none over another."""
+    figure = axes.figure
+    gap = LABEL_HEIGHT * figure.dpi / 72 / axes.bbox.height
+    ends = []
+    for container in axes.containers:
+        line = container.lines[0]
+        x, y = line.get_xdata()[-1], line.get_ydata()[-1]
+        _, height = axes.transAxes.inverted().transform(
+            axes.transData.transform((x, y))
+        )
+        ends.append((height, x, y, container.get_label(), line.get_color()))
+    ends.sort()
+    heights = [height for height, *_ in ends]
+    # Up, then down from the top: each keeps its distance from the next.
+    for place in range(1, len(heights)):
+        heights[place] = max(heights[place], heights[place - 1] + gap)
+    above = max(1 + gap, heights[0])
+    for place in reversed(range(len(heights))):
+        heights[place] = above = min(heights[place], above - gap)
+    for height, (_, x, y, name, color) in zip(heights, ends, strict=True):
+        axes.annotate(
+            name,
+            (x, y),
+            (1.06, height),
+            textcoords="axes fraction",
+            color=color,
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                **{"arrowstyle": "-", "lw": 0.5, "color": color},
+                **{"shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
+            },
+        )
+
+
+def save(figure, path):
     with replacing(path, overwrite=True) as beside:
-        figure.savefig(beside, format="png", dpi=120)
+        figure.savefig(beside, format="png")
 
 
-def best_first(means):
+def best_first(lines):
     """Methods by their mean distance to the best of a size."""
+    means = {
+        method: {ratio: statistics.fmean(v) for ratio, v in line.items()}
+        for method, line in lines.items()
+    }
     best = {}
     for by_ratio in means.values():
         for ratio, value in by_ratio.items():

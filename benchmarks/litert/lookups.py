@@ -34,11 +34,11 @@ TABLES = {
     "table, int8": "int8",
 }
 # Bits and rank.
-ROUNDED = {
-    "rounded, int8": (8, None),
-    "rounded, int4": (4, None),
-    "rounded, int2": (2, None),
-    "rounded, int4 rank 16": (4, 16),
+QUANTIZED = {
+    "quantized, int8": (8, None),
+    "quantized, int4": (4, None),
+    "quantized, int2": (2, None),
+    "quantized, int4 rank 16": (4, 16),
 }
 # Of the picture: a mark for each dtype.
 MARKS = ("o", "s", "D", "v", "P", "*", "^", "X")
@@ -86,7 +86,7 @@ class Lookups(Benchmark):
         for input_dim, pooled in itertools.product(
             self.args.input_dims, (False, True)
         ):
-            names = itertools.chain(TABLES, ROUNDED)
+            names = itertools.chain(TABLES, QUANTIZED)
             rows += [Row(name, input_dim, pooled) for name in names]
             for codes, quantize in itertools.product(
                 self.args.codes, self.args.quantize
@@ -224,8 +224,8 @@ class TableLookup(keras.layers.Layer):
 def write_table(row, path, width, seed):
     """Writes a table."""
     table, quantize = random_rows(width, seed), None
-    if row.name in ROUNDED:
-        bits, rank = ROUNDED[row.name]
+    if row.name in QUANTIZED:
+        bits, rank = QUANTIZED[row.name]
         layer = kc.QuantizedEmbedding.from_table(
             table, bits, rank=rank, seed=seed, verbose=0
         )

@@ -38,7 +38,7 @@ FOLDERS = {
 RESTRICT_VOCAB = 30_000
 
 
-def narrow_rows(bits):
+def low_rank_rows(bits):
     """Rows of any rank."""
 
     def make(size, shape):
@@ -48,7 +48,7 @@ def narrow_rows(bits):
     return make
 
 
-def narrow_codes(codewords):
+def low_rank_codes(codewords):
     """Codes of so many columns that each has one and a half bits."""
 
     def make(size, shape):
@@ -58,8 +58,8 @@ def narrow_codes(codewords):
     return make
 
 
-def first_words(size, shape):
-    """Rows of the first words in int4; all others share one."""
+def frequent_words(size, shape):
+    """Rows of the frequent words in int4; all others share one."""
     return methods.Vocabulary(
         size, scores=np.arange(shape[0])[::-1], rows=methods.Quantized(4)
     )
@@ -69,14 +69,14 @@ def first_words(size, shape):
 FAMILIES = {
     "codes of 256": (lambda size, shape: methods.Codes(size, 256), 64),
     "codes of 16": (lambda size, shape: methods.Codes(size, 16), 256),
-    "narrow codes of 256": (narrow_codes(256), 128),
-    "narrow codes of 16": (narrow_codes(16), 256),
-    "narrow int8": (narrow_rows(8), None),
-    "narrow int4": (narrow_rows(4), None),
-    "narrow int2": (narrow_rows(2), None),
+    "low-rank codes of 256": (low_rank_codes(256), 128),
+    "low-rank codes of 16": (low_rank_codes(16), 256),
+    "low-rank int8": (low_rank_rows(8), None),
+    "low-rank int4": (low_rank_rows(4), None),
+    "low-rank int2": (low_rank_rows(2), None),
     "anchors": (lambda size, shape: methods.Anchors(256, size / 10), 640),
     "even anchors": (lambda size, shape: methods.Anchors(256, size, size), 64),
-    "first words in int4": (first_words, 10**6),
+    "frequent words in int4": (frequent_words, 10**6),
     "pruned": (
         lambda size, shape: methods.Pruned(1 - size / 1000),
         1000,
@@ -109,7 +109,7 @@ class Quality(Benchmark):
     quick = {
         "tables": ("generated",),
         "parts": (4,),
-        "families": ("codes of 16", "narrow int2"),
+        "families": ("codes of 16", "low-rank int2"),
     }
 
     def rows(self):

@@ -63,11 +63,11 @@ def test_learning_of_codes():
 def test_lookups_in_litert(tmp_path):
     path = tmp_path / "picture.png"
     flags = {"full_dim": 2000, "picture": path, "picture_length": 8}
-    flags["rows"] = "^(table, float32|rounded, int4)"
+    flags["rows"] = "^(table, float32|quantized, int4)"
     found = quick("litert.lookups", by="pooled", **flags)
     assert path.read_bytes().startswith(b"\x89PNG")
     # 2,000 rows of 32 numbers, a scale for each in few bits, and a graph.
-    for name, row_bytes in (("table, float32", 128), ("rounded, int4", 17)):
+    for name, row_bytes in (("table, float32", 128), ("quantized, int4", 17)):
         size = found[False, name]["file_bytes"]
         assert 500 < size - 2000 * row_bytes < 4000
 
