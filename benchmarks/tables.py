@@ -232,13 +232,23 @@ def agreements(row):
 
 
 def vector_files():
-    # Needs Keras, as the next.
-    from benchmarks.vectors.files import Files
-
-    return of_columns(Files.columns, read("vectors/files"))
+    rows = {row["name"]: row for row in read("vectors/files")}
+    lines = []
+    for name, row in rows.items():
+        if name.startswith("neighbors"):
+            # The file of the first one is the command's.
+            file = rows["command"] if name == "neighbors" else row
+            method = row["runs"][0]["figures"]["method"]
+            size = mean(file, "bytes")
+            milliseconds = short(1000 * mean(row, "seconds"))
+            ratio = short(mean(row, "ratio"))
+            lines.append([size, method, f"{size:,.0f}", milliseconds, ratio])
+    head = ["stored as", "file, bytes", "search, ms", "relative to float32"]
+    return markdown(head, [line for _, *line in sorted(lines)])
 
 
 def kinds_of_models():
+    # Needs Keras.
     from benchmarks.codes.models import Models
 
     return of_columns(Models.columns, read("codes/models"))
