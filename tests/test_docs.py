@@ -1,5 +1,6 @@
 """README, docs and examples of docstrings run; public names are documented."""
 
+import ast
 import doctest
 import importlib.util
 import inspect
@@ -29,6 +30,12 @@ README = ROOT / "README.md"
 NEEDED = {"from_wordnet": "WordNet's files"}
 NO_CODE = ("py.typed", "reports/page.html")
 PIP = (sys.executable, "-m", "pip", "--quiet")
+FAQ = ROOT / "docs/faq.md"
+# Messages in it of Keras and TensorFlow.
+OF_OTHERS = (
+    *("Cast string", "Collective ops", "Could not locate", "Encountered"),
+    *("Unrecognized keyword", "indices[0]"),
+)
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Examples that take over a second.
 SLOW = (
@@ -184,6 +191,22 @@ def test_files_that_are_named_exist(page):
 def test_english_is_plain(page):
     assert list(check_english.check_file(page)) == []
     assert list(check_english.check_sizes()) == []
+
+
+def test_messages_of_the_faq_are_those_of_the_package():
+    """Headings are questions, or messages with "..." for what varies."""
+    headings = re.findall(r"^### (.+)", FAQ.read_text(), re.M)
+    strings = [
+        node.value
+        for path in (ROOT / "keras_compembed").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    for heading in headings:
+        if heading.endswith("?") or heading.startswith(OF_OTHERS):
+            continue
+        for part in filter(None, map(str.strip, heading.split("..."))):
+            assert any(part in x for x in strings), heading
 
 
 def public_names(namespace=kc, prefix="keras_compembed"):
