@@ -1,4 +1,4 @@
-"""The base of layers over many classes, and the mark on their outputs."""
+"""Base of layers over many classes, and the mark on their outputs."""
 
 import warnings
 import weakref
@@ -48,9 +48,9 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         return ClassOutput(self, context, training).mark(outputs)
 
     def _warn_of_features(self, model):
-        """Warns in the `predict` of a model that this is the last layer of."""
-        # `predict` makes its function before it calls the model, and no other
-        # method does. Whatever else calls the model later is not the first.
+        """Warns in `predict` if this is the last layer of the model."""
+        # Only `predict` makes `predict_function`, before the first call of
+        # the model. Calls after that one are not checked.
         is_predict = getattr(model, "predict_function", None) is not None
         if self._has_warned or not is_predict or not is_open(model):
             return
@@ -64,7 +64,7 @@ class ClassHead(WholeLoad, keras.layers.Layer):
             )
 
     def _get_own_losses(self):
-        # What Keras asks for in `fit` and `evaluate`, and not in `predict`.
+        # Keras calls this in `fit` and `evaluate`, but not in `predict`.
         model = self._called_by and self._called_by()
         if model is not None and model.compiled:
             check_compiled(model, self)
@@ -74,14 +74,14 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         return input_shape
 
     def probabilities(self, features: tf.Tensor) -> tf.Tensor:
-        """Probabilities `(..., num_classes)`, in memory all at once."""
+        """Probabilities `(..., num_classes)`. Scores all classes at once."""
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
         return unflat(self.row_probabilities(flat_features(features)), features)
 
     def draw(self, examples: "ClassExamples") -> Draw:
-        """What a step considers, a `Draw`: here, all classes."""
+        """The `Draw` of a training step: here, all classes."""
         losses, best = self.choices(examples.features, examples.labels)
         return Draw(losses, tf.ones_like(best), best)
 
@@ -101,21 +101,21 @@ class ClassOutput:
     def mark(self, tensor):
         """Attaches this to a tensor, as Keras does masks."""
         setattr(tensor, _NAME, self)
-        # What cross-entropies of Keras take in place of the tensor.
+        # Keras cross-entropies read this attribute in place of the tensor.
         tensor._keras_logits = _NoLogits(self.head)
         return tensor
 
     def examples(self, y_true, y_pred, name):
         """`ClassExamples` of an output and its labels."""
         if id(y_true) not in self._examples:
-            # The labels are kept: ids of objects may come again.
+            # Keep the labels alive, as Python reuses ids of deleted objects.
             examples = ClassExamples(self, y_true, y_pred, name)
             self._examples[id(y_true)] = y_true, examples
         return self._examples[id(y_true)][1]
 
 
 class _NoLogits:
-    """Raises, in place of Keras, where scores are wanted."""
+    """Raises an error where Keras reads scores of classes."""
 
     def __init__(self, head):
         self.__dict__["head"] = head
@@ -124,14 +124,14 @@ class _NoLogits:
         head = self.__dict__["head"]
         raise ValueError(
             f"The output of the {type(head).__name__} {head.name!r} is "
-            "features, not scores of classes, so that the cross-entropies of "
-            "Keras would be wrong. Use `keras_compembed.CANELoss()` or another "
+            "features, not scores of classes, so Keras cross-entropies "
+            "would be wrong. Use `keras_compembed.CANELoss()` or another "
             "loss of `keras_compembed`."
         )
 
 
 class ClassExamples:
-    """Examples that a loss or metric is about."""
+    """Features, labels and mask of the examples of a loss or metric."""
 
     def __init__(self, output, y_true, y_pred, name):
         self.head = output.head
@@ -162,18 +162,18 @@ class ClassExamples:
             self.labels = tf.cast(labels, "int32")
         mask = getattr(y_pred, "_keras_mask", None)
         if mask is not None:
-            # Of a label of its own an optimizer would see a row that has a
-            # gradient of 0, and move it on by its momentum.
+            # Masked examples take a label of the batch. A zero gradient for
+            # any other row would let momentum move it.
             counted = tf.reshape(mask, (-1,))
             other = tf.reduce_max(tf.where(counted, self.labels, 0))
             self.labels = tf.where(counted, self.labels, other)
-        # Not `functools.cached_property`, which up to Python 3.11 has a lock
-        # for all objects: devices that wait for each other would stand still.
+        # `functools.cached_property` up to Python 3.11 has one lock for all
+        # objects. Devices that wait for each other would deadlock.
         self._exact = None
         self._draw = None
 
     def counted(self, ignore_class):
-        """Which examples count."""
+        """Boolean for each example: whether it counts."""
         counted = tf.not_equal(self.received, ignore_class)
         if self.lists is None:
             return counted
@@ -181,7 +181,7 @@ class ClassExamples:
         return others | tf.reduce_all(counted, axis=1)
 
     def exact(self):
-        """Losses and ranks by the scores of all classes."""
+        """Losses and ranks of labels among all classes."""
         losses, ranks = self._exact_of_all()
         if self.lists is None:
             return losses, ranks
@@ -192,13 +192,13 @@ class ClassExamples:
         return total / tf.maximum(number, 1.0), best
 
     def label_lists(self):
-        """Labels as lists: int32 `(rows, labels)`, -1 where there is none."""
+        """Labels as lists, int32 `(rows, labels)`, padded by -1."""
         if self.lists is not None:
             return self.lists
         return tf.where(self.in_range, self.labels, -1)[:, None]
 
     def label_ranks(self, exclude=None):
-        """Ranks of all labels by the scores of all classes, or of others."""
+        """Ranks of labels among all classes, or all except `exclude`."""
         _, ranks = self._exact_of_all()
         if self.lists is None:
             ranks = ranks[:, None]
@@ -206,26 +206,26 @@ class ClassExamples:
         if exclude is not None:
             is_out, above = self._compare_with(exclude)
             exists &= ~is_out
-            # Scores of few classes are rounded in another way.
+            # Scores of few classes may round differently.
             ranks = tf.maximum(tf.cast(ranks, "int32") - above, 0)
         return tf.where(exists, ranks, tf.int32.max)
 
     def _compare_with(self, exclude):
-        """Labels that are to be left out, and how many such are above each."""
+        """Whether labels are excluded; excluded classes with better scores."""
         labels = tf.maximum(self.label_lists(), 0)
         exclude = read_excluded(exclude)
         require(
             exclude.shape.rank == 2
             and exclude.shape[1] is not None
             and exclude.shape[:1].is_compatible_with(labels.shape[:1]),
-            "`exclude` must hold a list of classes for each example, padded by "
-            "-1.",
+            "`exclude` must have a list of classes for each example, padded "
+            "by -1.",
             shape=exclude.shape.as_list(),
             examples=labels.shape[0],
         )
-        # No such class, as in `top_k`.
+        # Ignore ids that are not classes, as `top_k` does.
         exclude = tf.where(exclude < self.head.num_classes, exclude, -1)
-        # Of equal ones, the first counts.
+        # Count duplicates once.
         exclude = tf.sort(exclude, axis=1)
         is_new = tf.pad(
             tf.not_equal(exclude[:, 1:], exclude[:, :-1]),
@@ -243,7 +243,7 @@ class ClassExamples:
         return is_out, tf.reduce_sum(tf.cast(above, "int32"), axis=2)
 
     def _exact_of_all(self):
-        """What `ClassHead.exact` returns, computed once."""
+        """Same as `ClassHead.exact`, computed once."""
         if self._exact is None:
             labels = self.labels
             if self.lists is not None:
@@ -254,8 +254,8 @@ class ClassExamples:
     def _read_lists(self, name):
         require(
             self.head.seed_generator is not None,
-            f"`{name}` must be given one label for each example, not lists, "
-            "unless the output is that of a `keras_compembed.CANESoftmax`.",
+            f"`{name}` must be given one label for each example. Only "
+            "`keras_compembed.CANESoftmax` supports lists of labels.",
             layer=self.head.name,
         )
         absent = tf.equal(self.received, -1)
@@ -276,7 +276,7 @@ class ClassExamples:
         self.labels = tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
 
     def seed(self):
-        """What the next numbers of this step are drawn by, integers `(2,)`."""
+        """Random seed of the next draw in this step, integers `(2,)`."""
         if self.training:
             return self.head.seed_generator.next()
         self._seeds += 1
@@ -284,51 +284,51 @@ class ClassExamples:
         return tf.stack([tf.cast(self._seeds, total.dtype), total])
 
     def draw(self):
-        """What this step considers."""
+        """The `Draw` of this step, made once."""
         if self._draw is None:
             self._draw = self.head.draw(self)
         return self._draw
 
     def keep(self, draw):
-        """Has `draw` return this, for losses that draw in their own way."""
+        """Sets the result of `draw`, for losses that draw differently."""
         self._draw = draw
 
 
 def read_examples(y_true, y_pred, name):
-    """The `ClassExamples` of an output and its labels."""
+    """Returns the `ClassExamples` of an output and its labels."""
     if find_output(y_pred) is None and _in_scratch_graph():
         return None
     return read_output(y_pred, name).examples(y_true, y_pred, name)
 
 
 def read_output(tensor, name):
-    """The `ClassOutput` that a tensor is marked with."""
+    """Returns the `ClassOutput` that marks a tensor."""
     output = find_output(tensor)
     require(
         output is not None,
-        f"`{name}` must be given the output of a layer such as "
-        "`keras_compembed.CANESoftmax`, unchanged: the last layer of the "
-        "model, without a wrapper such as `TimeDistributed` (it takes "
-        "features `(batch, time, width)` itself) and without a cast.",
+        f"`{name}` must be given the unchanged output of a layer such as "
+        "`keras_compembed.CANESoftmax`, the last layer of the model. Remove "
+        "casts and wrappers such as `TimeDistributed`: the layer itself "
+        "accepts features `(batch, time, width)`.",
         shape=tensor.shape,
     )
     return output
 
 
 def find_output(tensor):
-    """Same as `read_output`, but None if there is none."""
+    """Same as `read_output`, but returns None for other tensors."""
     return getattr(tensor, _NAME, None)
 
 
 def _in_scratch_graph():
-    # Where Keras runs functions to find out shapes, tensors lose marks.
+    # Tensors have no marks while Keras infers shapes.
     if tf.executing_eagerly():
         return False
     graph = tf.compat.v1.get_default_graph()
     return getattr(graph, "name", "").startswith("scratch_graph")
 
 
-# Up to these, floats hold all integers.
+# The largest integers that a dtype holds exactly.
 _LARGEST_WHOLE = {
     tf.bfloat16: 2**8,
     tf.float16: 2**11,
@@ -338,16 +338,16 @@ _LARGEST_WHOLE = {
 
 
 def flat_features(tensor):
-    """float32 rows `(rows, width)` of an output `(..., width)`."""
+    """Reshapes an output `(..., width)` to float32 `(rows, width)`."""
     width = tensor.shape[-1]
     return tf.cast(tf.reshape(tensor, (-1, width)), "float32")
 
 
 def flat_labels(y_true, y_pred, num_classes, name, lists):
-    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
+    """Reshapes labels to `(rows,)`, or lists to `(rows, labels)`."""
     require(
         not isinstance(y_true, tf.RaggedTensor),
-        f"`{name}` must be given lists of labels that are padded by -1, as by "
+        f"`{name}` must be given a dense tensor of labels, padded by -1. Use "
         "`labels.to_tensor(-1)`.",
         labels="ragged",
     )
@@ -364,8 +364,8 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
     require(
         fits and labels.shape[:wanted].is_compatible_with(leading),
         f"`{name}` must be given one integer label for each example, of shape "
-        f"{tuple(leading)}, or lists of fewer than {num_classes} "
-        "(`num_classes`), with a last axis. Use `argmax` for one-hot labels.",
+        f"{tuple(leading)}, or with a last axis of fewer than {num_classes} "
+        "(`num_classes`) labels. Use `argmax` for one-hot labels.",
         shape=None if rank is None else tuple(labels.shape),
     )
     if rank is not None and number is not None:
@@ -375,7 +375,7 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
 
 
 def _reshape_in_the_run(labels, rows, number, num_classes, name):
-    """Labels of a shape that only the run knows, checked there."""
+    """Reshapes labels of unknown rank, with checks at run time."""
     shape, what = (rows,), "one label"
     if number is None:
         number = tf.maximum(tf.size(labels) // tf.maximum(rows, 1), 1)
@@ -398,35 +398,35 @@ def _reshape_in_the_run(labels, rows, number, num_classes, name):
 
 
 def check_dtype(dtype, num_classes, name):
-    """Refuses labels that cannot tell all classes apart."""
+    """Raises an error if a dtype cannot represent all classes."""
     if dtype.is_integer or dtype.is_bool:
         return
     if not dtype.is_floating:
         raise ValueError(
-            f"`{name}` must be given labels that are integers. "
+            f"`{name}` must be given integer labels. "
             f"Received: labels of dtype {dtype.name}."
         )
     largest = _LARGEST_WHOLE[dtype]
     if num_classes - 1 > largest:
         raise ValueError(
-            f"`{name}` must be given labels of a dtype that has all classes, "
-            f"0 to {num_classes - 1}. Received: labels of dtype {dtype.name}, "
-            f"which has whole numbers up to {largest}. Use integers."
+            f"`{name}` must be given labels with a dtype for all classes, 0 to "
+            f"{num_classes - 1}. Use integers. Received: dtype {dtype.name}, "
+            f"exact for whole numbers up to {largest}."
         )
 
 
 def unflat(rows, like, width=None):
-    """Rows, perhaps of a known width, in the leading shape of an output."""
+    """Reshapes rows to the leading shape of `like`."""
     leading = tf.shape(like)[:-1]
     width = tf.shape(rows)[1:] if width is None else [width]
     values = tf.reshape(rows, tf.concat([leading, width], axis=0))
-    # Nothing is known of tensors of unknown rank.
+    # Tensors of unknown rank have no static shape.
     values.set_shape(like.shape[:-1].concatenate(rows.shape[1:]))
     return values
 
 
 def check_compiled(model, head):
-    """Refuses what Keras has to measure scores by, which features are not."""
+    """Raises an error for Keras losses and metrics of a head's output."""
     outputs, paths = _find_outputs(model, head)
     compiled = model._compile_config.config
     for argument in ("loss", "metrics", "weighted_metrics"):
@@ -438,16 +438,15 @@ def check_compiled(model, head):
                     ours = "a metric such as `keras_compembed.ClassAccuracy()`"
                 name = part if isinstance(part, str) else type(part).__name__
                 raise ValueError(
-                    f"`{argument}` must know what the output of the "
-                    f"{type(head).__name__} {head.name!r} is: features, not "
-                    "scores of classes, so that losses and metrics of Keras "
-                    f"would be wrong. Compile the model with {ours}. "
+                    f"`{argument}` must not be from Keras, as the output of "
+                    f"the {type(head).__name__} {head.name!r} is features, not "
+                    f"scores of classes. Compile the model with {ours}. "
                     f"Received: {argument}={name!r}."
                 )
 
 
 def _parts_of(parts, outputs, paths, model):
-    """Losses or metrics that are for some of the outputs, flat."""
+    """A flat list of the losses or metrics of some outputs."""
     if parts is None:
         return []
     has_keys = isinstance(outputs, dict) and isinstance(parts, dict)
@@ -461,7 +460,7 @@ def _parts_of(parts, outputs, paths, model):
 
 
 def _find_outputs(model, head):
-    """Nested outputs of a model, and the paths to those of a layer."""
+    """Nested outputs of a model, and the paths to a head's outputs."""
     outputs = getattr(model, "outputs", None)
     if outputs:
         if len(outputs) > 1:
@@ -471,7 +470,7 @@ def _find_outputs(model, head):
             for path, output in keras.tree.flatten_with_path(outputs)
             if _comes_from(output, head)
         ]
-    # Those of a subclassed model are told by the losses for them.
+    # The outputs of a subclassed model are unknown; its losses show them.
     return model.loss, [
         path
         for path, loss in keras.tree.flatten_with_path(model.loss)
@@ -480,7 +479,7 @@ def _find_outputs(model, head):
 
 
 def _part_at(parts, path, outputs, names):
-    """What losses or metrics hold for one of several nested outputs."""
+    """The losses or metrics of one of several nested outputs."""
     for key in path:
         has_keys = isinstance(outputs, dict)
         if isinstance(parts, dict):
@@ -501,13 +500,13 @@ def _comes_from(output, head):
 
 
 def _is_of_keras(part, get):
-    # What Keras takes for one of several, by shapes.
+    # Keras resolves these strings by shape.
     if part in ("crossentropy", "ce", "accuracy", "acc"):
         return True
     part = get(part)
     if isinstance(part, (keras.losses.Loss, keras.metrics.Metric)):
         part = type(part)
-    # Such a wrapper is of a function of the user.
+    # Keras wraps functions of users in this class.
     is_of_user = part is keras.metrics.MeanMetricWrapper
     module = getattr(part, "__module__", "").split(".")[0]
     return module == "keras" and not is_of_user

@@ -20,9 +20,9 @@ from keras_compembed.utils.validation import require
 
 
 class ClassLoss(PackedConfig, keras.losses.Loss):
-    """Base of losses that find their layer by the output they are given."""
+    """Base of losses that find their layer by a mark on its output."""
 
-    # What layers know these losses by.
+    # Layers recognize these losses by this attribute.
     reads_class_output = True
     _settings = "evaluation", "ignore_class"
 
@@ -41,7 +41,7 @@ class ClassLoss(PackedConfig, keras.losses.Loss):
         self.ignore_class = check_label("ignore_class", ignore_class)
 
     def training_losses(self, examples: ClassExamples) -> tf.Tensor:
-        """Losses `(rows,)` of examples in training; a mask leaves some out."""
+        """Losses `(rows,)` in training. A mask may exclude some."""
         return examples.draw().losses
 
     def __call__(self, y_true, y_pred, sample_weight=None):
@@ -49,7 +49,7 @@ class ClassLoss(PackedConfig, keras.losses.Loss):
         return super().__call__(losses, losses, sample_weight)
 
     def call(self, y_true, y_pred):
-        # What `__call__` hands over.
+        # `__call__` passes losses.
         return y_pred
 
     def _losses(self, y_true, y_pred, sample_weight):
@@ -80,14 +80,14 @@ class ClassLoss(PackedConfig, keras.losses.Loss):
 
 
 def _both(mask, other):
-    """What is in both of two masks, each of which may be None."""
+    """The logical and of two masks. Each may be None."""
     if mask is None or other is None:
         return other if mask is None else mask
     return mask & other
 
 
 def _has_weight(sample_weight, y_pred):
-    """Which examples have a weight other than 0, or None if all may have."""
+    """Whether examples have a weight other than 0, or None if unknown."""
     if sample_weight is None:
         return None
     weights = tf.convert_to_tensor(sample_weight)
@@ -100,7 +100,7 @@ def _has_weight(sample_weight, y_pred):
 
 
 def check_labels(examples, mask):
-    """Whether labels are of classes that exist, or of examples left out."""
+    """Raises an error for labels out of range, unless a mask excludes them."""
     valid = examples.in_range
     if mask is not None:
         valid |= tf.logical_not(tf.reshape(mask, (-1,)))
@@ -115,12 +115,12 @@ def check_labels(examples, mask):
             rows, tf.zeros_like(examples.not_whole), examples.not_whole
         )
         received += [
-            "and of those that are not whole numbers, from, to:",
+            "and of labels that are not whole numbers, from, to:",
             tf.reduce_min(fractions),
             tf.reduce_max(fractions),
         ]
     if examples.lists is not None:
-        received += ["Lists must hold a label, and are padded by -1."]
+        received += ["Lists must have at least one label, padded by -1."]
     check = tf.debugging.Assert(
         tf.reduce_all(valid),
         [
@@ -129,27 +129,25 @@ def check_labels(examples, mask):
             *received,
         ],
     )
-    # Eager calls have raised by now.
+    # In eager mode, the check has run already.
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(valid)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class CANELoss(ClassLoss):
-    """Trains a `keras_compembed.CANESoftmax` on candidates and noises.
+    """Trains a `keras_compembed.CANESoftmax` on a sample of the classes.
 
-    The loss of an example is that of its label among a few candidates and a
-    few noises, drawn from the other classes (Algorithm 1), as the layer chooses
-    them. Its minimum is that of the softmax over all classes, but the cost of a
-    step does not grow with the classes; over a `BeamTree`, it grows with the
-    depth.
+    The loss of an example compares its label with a few candidates and a few
+    noise classes (Algorithm 1), which the layer chooses. It has the same
+    minimum as the softmax over all classes. The cost of a step does not grow
+    with the number of classes, or only with the depth of a `BeamTree`.
 
-    An example may have several labels: a list, padded by -1, in which a label
-    that comes twice counts once. Its loss is the mean over its labels; a step
-    of training draws one of them.
+    An example may have a list of labels, padded by -1; duplicates count once.
+    Its loss is the mean over its labels. A training step draws one of them.
 
-    A label out of range is an error, or, where XLA compiles the step, makes
-    the loss NaN. Labels may be floats that are whole numbers.
+    Labels may be floats if they are whole numbers. A label out of range raises
+    an error. In a step compiled by XLA, it makes the loss NaN.
 
     Example:
 
@@ -159,26 +157,25 @@ class CANELoss(ClassLoss):
     >>> _ = model.fit(x, np.arange(100), verbose=0)
 
     Args:
-        evaluation: `"exact"` or `"sampled"`. Whether `evaluate`, and the
-            validation of `fit`, report the cross-entropy over all classes or
-            what training does, by the same noises each time. Defaults to
-            `"exact"`.
+        evaluation: `"exact"` or `"sampled"`, the loss that `evaluate` and the
+            validation of `fit` report. `"exact"` is the cross-entropy over
+            all classes. `"sampled"` is the training loss, with the same noise
+            samples each time. Defaults to `"exact"`.
         ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
         name: Optional string.
         reduction: Same as for `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
 
     Call arguments:
-        y_true: Integer labels, of the shape of the output without its last
-            axis; a last axis may follow, of one label or, padded by -1, of
-            several, fewer than there are classes.
+        y_true: Integer labels with the shape of the output without its last
+            axis. For lists of labels, add a last axis, padded by -1, shorter
+            than the number of classes.
         y_pred: The output of a model that ends in a `CANESoftmax`.
         sample_weight: Optional weights of examples.
 
     Raises:
-        ValueError: if `y_pred` does not come from a layer of classes, or
-            labels are not of its leading shape.
+        ValueError: If `y_pred` is not the output of a layer over classes, or
+            if the shape of the labels does not fit.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equations 2 to
@@ -187,10 +184,10 @@ class CANELoss(ClassLoss):
 
 
 class SampledLoss(ClassLoss):
-    """Base of losses that know no candidates but the label."""
+    """Base of losses that compare the label with sampled classes only."""
 
-    # What scores are corrected by: the expected "count" of samples of a class,
-    # the probability of its "presence" among them, or None.
+    # Corrects scores by the expected "count" of a class among the samples, by
+    # the probability of its "presence", or not at all (None).
     correction = "count"
     _settings = *ClassLoss._settings, "num_sampled"
 
@@ -206,7 +203,7 @@ class SampledLoss(ClassLoss):
         left_out: tf.Tensor,
         num_classes: int,
     ) -> tf.Tensor:
-        """Losses by corrected scores of labels `(rows,)` and of samples."""
+        """Losses from corrected scores of labels `(rows,)` and samples."""
         raise NotImplementedError
 
     def training_losses(self, examples):
@@ -216,8 +213,8 @@ class SampledLoss(ClassLoss):
         if number is None:
             require(
                 head.samples,
-                "`num_sampled` must be given for a layer that trains on all "
-                f"{head.num_classes} classes.",
+                "`num_sampled` must be given for a layer that trains a full "
+                f"softmax over {head.num_classes} classes.",
                 num_sampled=None,
             )
             sampling = head.sampling
@@ -226,7 +223,7 @@ class SampledLoss(ClassLoss):
         scores = head.scores.shared(
             examples.features, [labels[:, None]], [sampled]
         )
-        # Where batches differ in size, it is not known.
+        # With batches of several sizes, the static shape is unknown.
         scores[1] = tf.ensure_shape(scores[1], (None, number))
         log_q = [head.noise.log_prob(ids) for ids in (labels[:, None], sampled)]
         hits = tf.equal(labels[:, None], sampled)
@@ -239,7 +236,7 @@ class SampledLoss(ClassLoss):
         if examples.training:
             no_candidate = tf.zeros_like(labels, "bool")
             head.noise.observe(labels, no_candidate)
-            # Where a sample is the label, its score may be off by rounding.
+            # Rounding may put the label's own sample above the label.
             best = tf.reduce_all(hits | (scores[0] >= scores[1]), axis=1)
             losses = sampled_cross_entropies(
                 once[0][:, 0], once[1], hits | again
@@ -259,16 +256,16 @@ class SampledLoss(ClassLoss):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SampledSoftmaxLoss(SampledLoss):
-    """Trains a `keras_compembed.CANESoftmax` by sampled softmax.
+    """Trains a `keras_compembed.CANESoftmax` with sampled softmax.
 
-    The cross-entropy of the label among itself and sampled classes:
-    `tf.nn.sampled_softmax_loss`, for any noise of the layer, compiled by XLA,
-    and with gradients in which a row comes once.
+    The loss is the cross-entropy of the label among itself and sampled
+    classes, as in `tf.nn.sampled_softmax_loss`. It accepts any noise of the
+    layer and compiles with XLA.
 
-    Classes are drawn with replacement, and each counts once, with its score
-    less the logarithm of `1 - (1 - q)^num_sampled`, the probability to be
-    among the samples (logQ correction). Samples that are the label are left
-    out.
+    Classes are sampled with replacement, but duplicates count once. The logQ
+    correction subtracts from each score the logarithm of the probability of
+    being sampled, `1 - (1 - q)^num_sampled`. Samples equal to the label are
+    left out.
 
     Example:
 
@@ -279,8 +276,9 @@ class SampledSoftmaxLoss(SampledLoss):
     >>> model.compile("adam", loss=loss)
 
     Args:
-        num_sampled: Optional integer, the sampled classes that all examples
-            of a step share. Defaults to the layer's candidates and noises.
+        num_sampled: Optional integer, sampled classes that all examples of a
+            step share. Defaults to `None`: as many as the layer's candidates
+            and noise samples together.
         evaluation, ignore_class, name, reduction: Same as for
             `keras_compembed.CANELoss`, as are call arguments.
 
@@ -289,8 +287,8 @@ class SampledSoftmaxLoss(SampledLoss):
         - [Jean et al., 2015](https://arxiv.org/abs/1412.2007)
     """
 
-    # With "count", a frequent class that is sampled often would weigh too
-    # little in the sum where it is the label, as its samples are left out.
+    # "count" would give frequent classes too little weight: their samples are
+    # left out in the examples that have them as the label.
     correction = "presence"
 
     def sampled_losses(self, label, sampled, left_out, num_classes):
@@ -299,12 +297,12 @@ class SampledSoftmaxLoss(SampledLoss):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NCELoss(SampledLoss):
-    """Trains a `keras_compembed.CANESoftmax` by noise-contrastive estimation.
+    """Trains a `keras_compembed.CANESoftmax` with noise-contrastive estimation.
 
-    Tells labels from sampled classes, one by one, by scores taken for log
-    probabilities: `tf.nn.nce_loss`, for any noise of the layer, and with
-    gradients in which a row comes once. Start biases at log frequencies, by
-    `class_counts` of the layer.
+    The loss separates labels from sampled classes, one by one, as in
+    `tf.nn.nce_loss`. Scores act as log probabilities. The loss accepts any
+    noise of the layer. Pass `class_counts` to the layer, so that biases start
+    at log frequencies.
 
     Example:
 
@@ -325,13 +323,13 @@ class NCELoss(SampledLoss):
     """
 
     def sampled_losses(self, label, sampled, left_out, num_classes):
-        # A class sampled as noise is noise, also where it is the label.
+        # A sample counts as noise even where it is the label.
         losses = tf.math.softplus(-label)
         return losses + tf.reduce_sum(tf.math.softplus(sampled), axis=1)
 
 
 def log_presence(log_q, number):
-    """Logarithms of the probabilities to be among classes that are drawn."""
+    """Log probabilities that classes are among `number` samples."""
     return tf.math.log(-tf.math.expm1(number * tf.math.log1p(-tf.exp(log_q))))
 
 
@@ -344,17 +342,18 @@ def sampled_cross_entropies(label, others, left_out):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class InBatchSoftmaxLoss(ClassLoss):
-    """Trains a `keras_compembed.CANESoftmax` on the labels of each batch.
+    """Trains a `keras_compembed.CANESoftmax` with in-batch negatives.
 
-    The cross-entropy of the label among all different labels of the batch, of
-    all devices, as two-tower models of retrieval are trained. Scores are
-    corrected (logQ correction) by the logarithm of `1 - (1 - q)^n`, the
-    probability that a class of the share q of the layer's `class_counts` is
-    among n others of the batch: as in
-    `keras_rs.layers.SamplingProbabilityCorrection`. Examples that a mask or
-    `ignore_class` leaves out are no negatives.
+    The loss is the cross-entropy of the label among the labels of the batch,
+    on all devices, as in two-tower retrieval. Duplicates count once. Examples
+    excluded by a mask or `ignore_class` are not negatives.
 
-    In training, metrics are of the label among the labels of the batch.
+    The logQ correction subtracts from each score the logarithm of the
+    probability that its class is in the batch, `1 - (1 - q)^n`. Here q is the
+    share of the class in `class_counts`, and n is the number of other
+    examples. `keras_rs.layers.SamplingProbabilityCorrection` does the same.
+
+    In training, metrics compare the label with the labels of the batch.
 
     Example:
 
@@ -368,7 +367,7 @@ class InBatchSoftmaxLoss(ClassLoss):
             `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
-        ValueError: if the layer has no `class_counts`.
+        ValueError: If the layer has no `class_counts`.
 
     References:
         - [Yi et al., 2019](https://doi.org/10.1145/3298689.3346996)
@@ -379,7 +378,7 @@ class InBatchSoftmaxLoss(ClassLoss):
         require(
             head.class_counts is not None,
             "`InBatchSoftmaxLoss` must be given the output of a layer with "
-            "`class_counts`, the frequencies that scores are corrected by.",
+            "`class_counts`, to correct scores by class frequency.",
             layer=head.name,
         )
         labels = examples.labels

@@ -20,9 +20,9 @@ from keras_compembed.utils.validation import check_scores
 
 
 class ClassMetric(PackedConfig, keras.metrics.Mean):
-    """Base of means over examples of a layer such as `CANESoftmax`."""
+    """Base of metrics that average over examples of a `CANESoftmax`."""
 
-    # By which Keras's callbacks know what is better.
+    # Keras callbacks read here whether higher or lower is better.
     _direction = "up"
     _settings = ("ignore_class",)
     default_name = None
@@ -37,15 +37,15 @@ class ClassMetric(PackedConfig, keras.metrics.Mean):
         self.ignore_class = check_label("ignore_class", ignore_class)
 
     def values(self, examples: ClassExamples) -> tf.Tensor:
-        """One number for each of `ClassExamples`."""
+        """One value for each example."""
         raise NotImplementedError
 
     def skips(self, examples: ClassExamples) -> tf.Tensor | None:
-        """Whether the examples of a step do not count."""
+        """Whether to skip the examples of this step."""
         return False
 
     def importance(self, examples: ClassExamples) -> tf.Tensor | None:
-        """What examples count in the mean, or None if all count alike."""
+        """Weights of examples in the mean, or None for equal weights."""
         return None
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -66,20 +66,19 @@ class ClassMetric(PackedConfig, keras.metrics.Mean):
         if mask is not None:
             values._keras_mask = mask
             if sample_weight is None:
-                # Keras heeds masks only where there are weights.
+                # Keras ignores masks without weights.
                 sample_weight = tf.ones_like(values)
         super().update_state(values, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ClassAccuracy(ClassMetric):
-    """Share of examples whose label is among the `k` classes scored highest.
+    """Top-`k` accuracy: share of labels among the `k` best classes.
 
-    In evaluation, of all classes, which the loss has scored in any case. In
-    training only a few classes are scored; there it is the share of examples
-    whose label is among the candidates and above them, whatever `k`.
-
-    A `CANESoftmax` refuses Keras's `"accuracy"`.
+    Use it in place of Keras's `"accuracy"`, which a `CANESoftmax` rejects.
+    Evaluation ranks all classes. A training step scores only a few classes; an
+    example then counts if its label is the best of the candidates, for any
+    `k`.
 
     Example:
 
@@ -121,10 +120,10 @@ class ClassAccuracy(ClassMetric):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Coverage(ClassMetric):
-    """Share of examples whose label is one of their candidates.
+    """Share of examples with their label among the candidates.
 
-    What decides how near the estimates of `CANELoss` are to those of the
-    softmax over all classes (Corollary 1).
+    The higher it is, the closer `CANELoss` is to the softmax over all classes
+    (Corollary 1).
 
     Example:
 
@@ -147,10 +146,10 @@ class Coverage(ClassMetric):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Perplexity(ClassMetric):
-    """The exponential of the mean cross-entropy.
+    """Perplexity, the exponential of the mean cross-entropy.
 
-    In evaluation that over all classes; in training that of the loss's
-    estimate from the classes drawn.
+    Evaluation scores all classes. In training, the loss estimates the
+    cross-entropy from the classes drawn.
 
     Example:
 
@@ -176,7 +175,7 @@ class Perplexity(ClassMetric):
 
 
 def _times(weights, others):
-    """Weights times others, if there are any, of one axis more or less."""
+    """Weights times other weights, with one axis more or less, or None."""
     if others is None:
         return weights
     others = tf.cast(tf.convert_to_tensor(others), weights.dtype)
@@ -188,7 +187,7 @@ def _times(weights, others):
 
 
 class RankingMetric(ClassMetric):
-    """Base of means over examples that ranks of all classes are needed for."""
+    """Base of metrics that need the ranks of labels among all classes."""
 
     _settings = "k", "in_training", "ignore_class"
     _excluded = None
@@ -212,14 +211,14 @@ class RankingMetric(ClassMetric):
         sample_weight: tf.Tensor | None = None,
         exclude: tf.Tensor | None = None,
     ) -> None:
-        """Counts examples.
+        """Adds the examples of a batch to the metric.
 
         Args:
-            y_true: Labels, or lists of them padded by -1.
+            y_true: Labels, or lists of labels padded by -1.
             y_pred: The output of a layer such as `CANESoftmax`.
             sample_weight: Optional weights of examples.
             exclude: Optional integer tensor `(rows, n)`, classes to leave out
-                of each example's ranking, such as items that were seen, padded
+                of each example's ranking, such as items already seen, padded
                 by -1. Defaults to `None`.
         """
         self._excluded = exclude
@@ -236,20 +235,20 @@ class RankingMetric(ClassMetric):
         return tf.reduce_sum(hits, axis=1)
 
     def skips(self, examples):
-        # As much work as a full softmax.
+        # Ranking costs as much as a full softmax.
         return examples.training and not self.in_training
 
     def result(self):
-        # NaN after steps of training.
+        # NaN after training steps.
         return self.total / keras.ops.cast(self.count, self.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PrecisionAtK(RankingMetric):
-    """Share of the `k` classes scored highest that are labels.
+    """Precision at `k`: share of labels among the `k` best classes.
 
-    From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN without `in_training`.
+    It ranks all classes, so it is for evaluation. In training logs it is NaN
+    unless `in_training` is set.
 
     Example:
 
@@ -264,8 +263,8 @@ class PrecisionAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
-        in_training: Boolean. Whether steps of training count, too. Defaults
-            to `False`.
+        in_training: Boolean. Whether training steps count. Defaults to
+            `False`.
     """
 
     prefix = "precision"
@@ -276,9 +275,9 @@ class PrecisionAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class RecallAtK(RankingMetric):
-    """Share of the labels that are among the `k` classes scored highest.
+    """Recall at `k`: share of an example's labels in the `k` best classes.
 
-    In evaluation only, as `PrecisionAtK`.
+    Like `PrecisionAtK`, for evaluation only by default.
 
     Example:
 
@@ -302,9 +301,9 @@ class RecallAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NDCGAtK(RankingMetric):
-    """Normalized discounted cumulative gain of labels in the `k` best classes.
+    """Normalized discounted cumulative gain (NDCG) of the `k` best classes.
 
-    In evaluation only, as `PrecisionAtK`.
+    Like `PrecisionAtK`, for evaluation only by default.
 
     Example:
 
@@ -323,7 +322,7 @@ class NDCGAtK(RankingMetric):
     def values(self, examples):
         ranks = self._ranks(examples)
         exists = examples.label_lists() >= 0
-        # The best order has labels first.
+        # The ideal order has the labels first.
         best = tf.cumsum(tf.cast(exists, "int32"), axis=1) - 1
         best = tf.where(exists, best, tf.int32.max)
         gain = tf.reduce_sum(self._gains(ranks), axis=1)
@@ -338,14 +337,15 @@ class NDCGAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PropensityScoredPrecisionAtK(RankingMetric):
-    """Precision at `k` in which labels count by how likely they are missed.
+    """Precision at `k` that gives more weight to rare labels.
 
-    A label of `n` among `N` training examples counts by the inverse of its
-    propensity, `1 + (log(N) - 1) * (b + 1)**a * (n + b)**-a`: that of labels
-    among the `k` classes scored highest, divided by the most that `k` labels
-    could count, both summed over all examples.
+    Each label has a weight, the inverse of its propensity:
+    `1 + (log(N) - 1) * (b + 1)**a * (n + b)**-a`, for a label of `n` of `N`
+    training examples. The metric is the weight of the labels among the `k`
+    best classes, divided by the largest possible weight of `k` labels. Both
+    are summed over all examples.
 
-    In evaluation only, as `PrecisionAtK`.
+    Like `PrecisionAtK`, for evaluation only by default.
 
     Example:
 
@@ -358,9 +358,9 @@ class PropensityScoredPrecisionAtK(RankingMetric):
     Args:
         class_counts: Array `(num_classes,)`, how often each class is a label
             in the training data.
-        num_examples: Integer of at least 3, training examples.
-        a, b: Positive numbers. Default to `0.55` and `1.5`; the paper has 0.5
-            and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon.
+        num_examples: Integer, at least 3. The number of training examples.
+        a, b: Positive numbers. Default to `0.55` and `1.5`. The paper uses 0.5
+            and 0.4 for Wikipedia, and 0.6 and 2.6 for Amazon.
         name: Optional string. Defaults to `None`: e.g.
             `"propensity_scored_precision_at_5"`.
         k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
@@ -405,13 +405,13 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         return tf.math.divide_no_nan(found, self.importance(examples))
 
     def importance(self, examples: ClassExamples) -> tf.Tensor:
-        """The most that the labels of each example could count."""
+        """The largest possible weight of each example's labels."""
         weights = self._weights_of(examples)
         number = min(self.k, weights.shape[1])
         return tf.reduce_sum(tf.math.top_k(weights, number)[0], axis=1)
 
     def _weights_of(self, examples):
-        """What each label counts, 0 where there is none."""
+        """The weight of each label, 0 for padding."""
         num_classes = examples.head.num_classes
         check_one_a_class("class_counts", self._weights, num_classes)
         labels = examples.label_lists()

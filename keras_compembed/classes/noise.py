@@ -22,43 +22,43 @@ from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import check_unattached
 from keras_compembed.utils.validation import require
 
-# What integer weights add up to, but for rounding.
+# Sum of the integer weights, up to rounding.
 TOTAL_WEIGHT = 1 << 38
 
 
 class Noise(PackedConfig, keras.layers.Layer):
-    """Base of the distributions that noise classes are sampled from."""
+    """Base of the distributions of noise classes."""
 
     def __init__(self, **kwargs: object):
         super().__init__(**kwargs)
         self.num_classes = None
 
     def attach(self, num_classes: int) -> None:
-        """Tells the number of classes, before `build`."""
+        """Sets the number of classes, before `build`."""
         check_unattached(self)
         self.num_classes = num_classes
 
     def weight_below(self, ids: tf.Tensor) -> tf.Tensor:
-        """int64 weights of all classes below each id, in total up to 2**38."""
+        """int64 sum of the weights of all classes below each id."""
         raise NotImplementedError
 
     def class_at(self, weights: tf.Tensor) -> tf.Tensor:
-        """The last class of which `weight_below` is at most a weight."""
+        """The last class with a `weight_below` up to the given weight."""
         raise NotImplementedError
 
     def sample(
         self, bits: tf.Tensor, excluded: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Classes outside the excluded ones, with replacement; -1 for none."""
-        # Of `bits` `(rows, noises)`, or `(noises,)` that all rows share; with
-        # -1 where a row of `excluded` has fewer ids.
+        """Samples classes with replacement, without the excluded ones."""
+        # `bits` is `(rows, samples)`, or `(samples,)` for all rows. `excluded`
+        # is padded by -1. The result is -1 if all classes are excluded.
         weights, starts, left = self._cut_out(excluded)
         shared = bits.shape.rank == 1
         if shared:
             bits = bits[None]
-        # The sign of the modulus is that of the divisor.
+        # `floormod` has the sign of the divisor.
         places = tf.math.floormod(bits, tf.maximum(left, 1))
-        # Where excluded classes were cut out, before this place.
+        # Skip the weights of excluded classes below each place.
         cuts = starts - tf.cumsum(weights, axis=-1, exclusive=True)
         passed = cuts[:, None, :] <= places[:, :, None]
         passed = tf.where(passed, weights[:, None], tf.zeros((), "int64"))
@@ -70,7 +70,7 @@ class Noise(PackedConfig, keras.layers.Layer):
     def log_prob(
         self, ids: tf.Tensor, excluded: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Log probabilities that `sample` draws by; 0 where an id is -1."""
+        """Log probabilities of samples; 0 where an id is -1."""
         _, _, left = self._cut_out(excluded)
         if ids.shape.rank == 1 and left.shape[0] == 1:
             left = left[0]
@@ -78,12 +78,12 @@ class Noise(PackedConfig, keras.layers.Layer):
         return tf.where(ids >= 0, tf.cast(logarithms, "float32"), 0.0)
 
     def _may_draw(self, ids):
-        """Which classes `sample` may draw; negative ids are no classes."""
+        """Whether `sample` may draw classes. Negative ids are no classes."""
         return (ids >= 0) & (self._weights(tf.maximum(ids, 0)) > 0)
 
     def observe(self, labels: tf.Tensor, candidates_hit: tf.Tensor) -> None:
-        """Called once in each step of training; ignores labels out of range."""
-        # AutoGraph warns of a body that is a docstring alone.
+        """Called once in each training step. Ignores labels out of range."""
+        # AutoGraph warns of a body with only a docstring.
         return
 
     def _weights(self, ids):
@@ -91,7 +91,7 @@ class Noise(PackedConfig, keras.layers.Layer):
         return self.weight_below(after) - self.weight_below(ids)
 
     def _cut_out(self, excluded):
-        """Weights of excluded classes by id, those below them, and the rest."""
+        """Weights of excluded classes, weights below them, total of others."""
         if excluded is None:
             excluded = tf.zeros((1, 0), "int32")
         excluded = tf.where(excluded >= 0, excluded, self.num_classes)
@@ -104,19 +104,19 @@ class Noise(PackedConfig, keras.layers.Layer):
         return weights, starts, left
 
     def get_build_config(self):
-        # Who holds the noise builds it.
+        # The layer that has the noise builds it.
         return None
 
 
 def _log(weights):
-    # At least 1: a label that was never counted has a finite loss.
-    # float32 would be off by 1e-6 of numbers of size 20.
+    # At least 1, so that labels without counts have a finite loss. float32
+    # would have errors of 1e-6 near 20.
     return tf.math.log(tf.cast(tf.maximum(weights, 1), "float64"))
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class UniformNoise(Noise):
-    """All classes but the excluded ones are drawn alike."""
+    """Draws all classes with equal probability."""
 
     def weight_below(self, ids):
         return tf.cast(ids, "int64")
@@ -126,7 +126,7 @@ class UniformNoise(Noise):
 
 
 def random_bits(seed, columns, rows=None):
-    """Uniform integers over all of int64."""
+    """Uniform integers over the range of int64."""
     draw = functools.partial(
         tf.random.stateless_uniform,
         seed=tf.cast(seed, "int32"),
@@ -143,14 +143,14 @@ def random_bits(seed, columns, rows=None):
 
 
 def random_order(seed, first):
-    """Places in a random order, the same on all devices."""
+    """Places in random order, those in `first` first, equal on all devices."""
     seed = tf.random.experimental.stateless_fold_in(tf.cast(seed, "int32"), 1)
     keys = tf.random.stateless_uniform(tf.shape(first), seed)
     return tf.argsort(tf.where(first, keys, 1.0 + keys))
 
 
 class TableNoise(Noise):
-    """Base of noises with a weight of its own for each class."""
+    """Base of noise distributions with a weight for each class."""
 
     _settings = ("power",)
     _arrays = ("counts",)
@@ -174,7 +174,7 @@ class TableNoise(Noise):
         )
 
     def first_table(self) -> ArrayLike:
-        """What the table is before training."""
+        """The table before training."""
         raise NotImplementedError
 
     def weight_below(self, ids):
@@ -184,9 +184,10 @@ class TableNoise(Noise):
     def class_at(self, weights):
         flat = tf.reshape(weights, (-1,))
         ids = tf.zeros_like(flat, "int32")
-        # Unrolled: XLA compares all of a table in `tf.searchsorted`.
+        # An unrolled binary search: in XLA, `tf.searchsorted` reads the whole
+        # table.
         for power in reversed(range(math.ceil(math.log2(self.num_classes)))):
-            # Past the end is the total, which is above all weights.
+            # The last entry is the total, above all weights.
             further = tf.minimum(ids + (1 << power), self.num_classes)
             below = gather_rows(self.table, further)
             ids = tf.where(below <= flat, further, ids)
@@ -195,10 +196,10 @@ class TableNoise(Noise):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class UnigramNoise(TableNoise):
-    """Classes are drawn in proportion to a power of their counts.
+    """Draws classes in proportion to a power of their counts.
 
-    Classes that were never counted are never drawn; to have them drawn, add
-    something to all counts.
+    Classes with a count of 0 are never drawn. To include them, add a constant
+    to all counts.
 
     Example:
 
@@ -207,10 +208,10 @@ class UnigramNoise(TableNoise):
     >>> layer = kc.CANESoftmax(1000, sampling=kc.Sampling(noise=noise))
 
     Args:
-        counts: Array `(num_classes,)` of numbers of at least 0, not all 0: how
+        counts: Array `(num_classes,)` of non-negative numbers, not all 0: how
             often each class is a label.
-        power: Number from 0, all that were counted alike, to 1, as often as
-            counted. Defaults to `0.75`.
+        power: Number from 0 to 1, the exponent of counts. 0 draws all counted
+            classes alike, and 1 by their counts. Defaults to `0.75`.
 
     References:
         - [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2
@@ -229,20 +230,20 @@ class UnigramNoise(TableNoise):
         )
 
     def first_table(self):
-        # Of the largest count, so that no power overflows.
+        # Divide by the largest count, so that powers do not overflow.
         shares = (self.counts / self.counts.max()) ** self.power
-        # 0 ** 0 is 1.
+        # NumPy has 0 ** 0 = 1.
         shares = np.where(self.counts > 0, shares, 0)
         weights = np.rint(shares * (TOTAL_WEIGHT / shares.sum()))
         weights = np.where(self.counts > 0, np.maximum(weights, 1), 0)
         return np.append(0, np.cumsum(weights.astype("int64")))
 
     def load_own_variables(self, store: dict) -> None:
-        """Leaves the table: counts are settings, of the config."""
+        """Keeps the table, as counts are part of the config."""
 
 
 def check_fraction(name, value, zero=False):
-    """Returns `value` as a `float`, or raises if it is not within 0 and 1."""
+    """Returns `value` as a `float`, or raises if it is not from 0 to 1."""
     value = check_positive_number(name, value, zero)
     require(value <= 1, f"`{name}` must be at most 1.", **{name: value})
     return value
@@ -250,28 +251,26 @@ def check_fraction(name, value, zero=False):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LearnedNoise(TableNoise):
-    """Classes are drawn as often as they were labels outside the candidates.
+    """Draws classes by how often they were labels that candidates missed.
 
-    Labels that candidates missed are a sample of the mean of the
-    distributions that would estimate the sum of other classes without
-    variance. A part of the probability is spread evenly: `smoothing`, or,
-    while little was observed, the share of different classes among all misses.
+    The distribution adapts in training, and lowers the variance of the loss. A
+    part of the probability is the same for all classes. That part is
+    `smoothing`, or more while few misses have been counted.
 
     Example:
 
     >>> layer = kc.CANESoftmax(1000, sampling=kc.Sampling(noise="learned"))
 
     Args:
-        power: Number from 0 to 1, which counts of misses are raised to.
-            Defaults to `1.0`.
-        smoothing: Number above 0, up to 1: the least part that is spread
-            evenly. Defaults to `0.1`.
-        refresh_every: Positive integer, steps of training after which the
-            table is made anew. Defaults to `100`.
-        decay: Number above 0, up to 1: what counts are multiplied by in each
-            step. Defaults to `0.9999`; 1.0 is plain counts.
-        counts: Optional array `(num_classes,)` of numbers of at least 0,
-            misses to start from. Defaults to none, which is uniform.
+        power: Number from 0 to 1, the exponent of counts. Defaults to `1.0`.
+        smoothing: Number above 0, up to 1, the least part of the probability
+            that is the same for all classes. Defaults to `0.1`.
+        refresh_every: Positive integer. Training steps between updates of the
+            distribution. Defaults to `100`.
+        decay: Number above 0, up to 1. Each step multiplies counts by it; 1.0
+            gives plain counts. Defaults to `0.9999`.
+        counts: Optional array `(num_classes,)` of non-negative numbers, the
+            initial counts of misses. Defaults to `None`: uniform.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 8
@@ -306,7 +305,7 @@ class LearnedNoise(TableNoise):
             autocast=False,
             name="misses",
         )
-        # Steps since the table was made.
+        # Steps since the last update of the table.
         self.age = self.add_weight(
             dtype="int64", initializer="zeros", trainable=False, name="age"
         )
@@ -327,8 +326,8 @@ class LearnedNoise(TableNoise):
         labels = of_all_devices(labels)
         missed = of_all_devices(tf.cast(missed, "int32"))
         age = own_value(self.age) + 1
-        # What a miss is worth once counts decay with the table: only then
-        # does a step touch all counts.
+        # Counts decay only when the table is updated. Until then, a new miss
+        # gets more weight instead, and a step touches few counts.
         worth = self.decay ** -tf.cast(age, "float64")
         tf.raw_ops.ResourceScatterAdd(
             resource=self.misses.value.handle,

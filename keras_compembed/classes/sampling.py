@@ -1,4 +1,4 @@
-"""Candidates vs. Noises Estimation: what a step draws, and its losses."""
+"""Draws the candidates and noise classes of a step; computes its losses."""
 
 import collections
 import copy
@@ -27,43 +27,44 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# Up to so many comparisons of ids are faster than a search.
+# With more candidates than this, a search beats comparing all ids.
 _COMPARED = 32
 _NONE = float("-inf")
-# What a step considers.
+# The losses of a step, whether candidates include the label, and whether the
+# label has the best score.
 Draw = collections.namedtuple("Draw", ["losses", "hit", "best"])
 Noises = collections.namedtuple(
     "Noises", ["ids", "offsets", "left_out", "label_offset"]
 )
-# Up to so many classes, a step that scores all of them takes little longer.
+# With fewer classes than this, scoring all of them costs little more.
 MOST_SCORED = 2_000
-# What a step scores of more classes.
+# Classes that a step scores if there are more.
 SCORED = 1_000
-# What an example scores at least, and how many groups have their own noises
-# at most.
+# Minimum classes that an example scores, and maximum groups of examples with
+# separate noise samples.
 _LEAST_SCORED = 200
 _MOST_GROUPS = 4
-# Mean square error of the sum over all classes, relative to it, that is small
-# enough for an example, where labels are few, and where they are many.
+# Acceptable mean square error of the sum over all classes, relative to it, for
+# one example: for few labels and for many.
 _SMALL_ERROR = 7e-4
 _FEW_LABELS, _MANY_LABELS = 1e6, 8e6
-# So few noises would be wrong for all examples alike if these shared them.
+# Fewer shared noise samples than this bias all examples in the same way.
 _FEWEST_SHARED = 100
-# Candidates, and noises, where a selector comes without numbers.
+# Default numbers of candidates and noise samples with a selector.
 _FEW = 10
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Sampling(Settings):
-    """Which classes a step of a `keras_compembed.CANESoftmax` scores.
+    """Chooses the classes that a training step of a `CANESoftmax` scores.
 
-    A selector chooses candidates; noises are drawn from all other classes.
-    What is `None` is chosen by the number of classes and by how often each
-    occurs; `CANESoftmax.summary` says what was chosen.
+    A selector chooses candidates, and noise classes are drawn from the rest.
+    Arguments left at `None` depend on the number of classes and their counts.
+    `CANESoftmax.summary` prints the choices.
 
-    What all examples of a batch share is scored by one matrix product: a
-    thousand classes take no longer than a few looked up for each example. But
-    what shared noises get wrong, they get wrong for all examples alike.
+    Classes shared by a batch are scored with one matrix product: a thousand of
+    them cost no more than a few classes looked up for each example. The
+    sampling error is then the same for all examples of the batch.
 
     Example:
 
@@ -72,48 +73,51 @@ class Sampling(Settings):
     >>> kc.CANESoftmax(20_000, counts, sampling, name="words").summary()
     words: 20,000 classes
     candidates: 200, by FrequentClasses
-    noises: 500, shared by a batch, by UnigramNoise
+    noise classes: 500, shared by a batch, by UnigramNoise
 
     Args:
-        selector: `"auto"` or a `keras_compembed.classes.Selector`. `"auto"`
-            trains the softmax over all classes up to 2,000 of them; of more,
-            a step scores about 1,000: frequent ones as candidates
-            (`FrequentClasses`), as many as their counts make worth it, and
-            noises. Where few classes are most labels, each example scores
-            fewer of them, see `groups`. Given one of the two numbers, it has
-            as many of the other as make 1,000, or as it would choose if that
-            is more. Defaults to `"auto"`.
-        num_candidates: Optional integer, candidates of each example. Defaults
-            to `None`: 10, or what `"auto"` chooses.
-        noise: Optional: `"uniform"`, `"learned"`, or an object such as
-            `keras_compembed.classes.UnigramNoise(counts)`. The nearer noises
-            are to what candidates miss, the better. Defaults to `None`:
-            `UnigramNoise(class_counts, 0.75)`, or of the power 1 if labels are
-            noises, or `"uniform"` without `class_counts`.
-        num_noises: Optional integer, noises of each example, or of the
-            examples that share them. Together with `num_candidates` less than
-            the number of classes; otherwise the layer warns, and trains the
-            softmax over all classes. Defaults to `None`: 10, or what `"auto"`
-            chooses.
-        shared: Optional: which examples have the same noises. `False`: none.
-            `True`: all of a batch. `"neighbors"`: groups of examples next to
-            each other in the batch of a device (in a sequence, in time first).
-            `"labels"`: all of a batch, and labels of other examples are the
-            first noises, but not of those without weight, nor lists; the rest
-            is drawn. Batches must then be shuffled, and `class_counts` be
-            those of the training data. Defaults to `None`: `"labels"` where
-            `"auto"` chooses at least 100 noises by `class_counts`, `True`
-            where it chooses them without, else `False`.
-        groups: Optional integer. With `shared` of `True` or `"labels"`, the
-            number of groups that examples are dealt to in turn, each with
-            `num_noises` of its own; by default 1, or what `"auto"` chooses.
-            With `"neighbors"`, the number of examples in a group: some 20 to
-            60 are as fast, and nearly as good as noises of their own.
-        estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
-            example are in one sum; `"separate"` is Algorithm 1 of the paper,
-            the mean of a loss for each noise, and of the label alone if it is
-            not a candidate. Joint ones have less variance. Defaults to
-            `"joint"`.
+        selector: `"auto"` or a `keras_compembed.classes.Selector`. With up to
+            2,000 classes, `"auto"` trains a full softmax. With more, a step
+            scores about 1,000 classes: frequent ones as candidates
+            (`FrequentClasses`), and noise classes. `class_counts` decide how
+            many of each. If few classes have most of the labels, an example
+            scores fewer, see `groups`. If you pass only one of
+            `num_candidates` and `num_noises`, `"auto"` chooses the other.
+            Defaults to `"auto"`.
+        num_candidates: Optional integer, candidates for each example. Defaults
+            to `None`: chosen by `"auto"`, or 10 with a selector.
+        noise: Optional distribution of noise classes: `"uniform"`, `"learned"`
+            or an object such as `keras_compembed.classes.UnigramNoise(counts)`.
+            It works best if it is close to the labels that candidates miss.
+            Defaults to `None`: `UnigramNoise(class_counts, 0.75)`, with power
+            1 for `shared="labels"`; `"uniform"` without `class_counts`.
+        num_noises: Optional integer, noise samples for each example or each
+            group that shares them. If `num_candidates + num_noises` is not
+            less than the number of classes, the layer warns and trains a full
+            softmax. Defaults to `None`: chosen by `"auto"`, or 10 with a
+            selector.
+        shared: Optional, the examples that share noise samples:
+
+            - `False`: none.
+            - `True`: the whole batch.
+            - `"neighbors"`: groups of adjacent examples in the batch of a
+              device. In a sequence, these are adjacent in time.
+            - `"labels"`: the whole batch. Labels of other examples are the
+              first noise samples, except from label lists and examples
+              without weight. Shuffle the training data, and pass its
+              `class_counts`.
+
+            Defaults to `None`. With `"auto"` and at least 100 noise samples,
+            this is `"labels"`, or `True` without `class_counts`. Otherwise it
+            is `False`.
+        groups: Optional integer. With `True` or `"labels"`, the number of
+            groups in a batch, each with its own `num_noises` samples. Defaults
+            to 1, or the choice of `"auto"`. With `"neighbors"`, the number of
+            examples in a group, required; 20 to 60 work well.
+        estimate: `"joint"` or `"separate"`. `"joint"` puts all noise samples
+            of an example in one sum, which has less variance. `"separate"`
+            averages a loss for each noise sample, as in Algorithm 1 of the
+            paper. Defaults to `"joint"`.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithm 1
@@ -140,7 +144,7 @@ class Sampling(Settings):
             or noise is None
             or isinstance(noise, str)
             and noise in NOISES,
-            '`noise` must be "uniform", "learned", or an instance such as '
+            '`noise` must be "uniform", "learned", or a distribution such as '
             "`keras_compembed.classes.UnigramNoise(counts)`.",
             noise=noise,
         )
@@ -153,8 +157,8 @@ class Sampling(Settings):
         )
         require(
             groups is not None or str(shared) != "neighbors",
-            "`groups` must be the number of examples that share noises, if "
-            '`shared` is "neighbors".',
+            "`groups` must be the number of examples in a group if `shared` is "
+            '"neighbors".',
             groups=groups,
         )
         self.selector = selector
@@ -177,11 +181,11 @@ class Sampling(Settings):
 
     @property
     def of_batch(self) -> bool:
-        """Whether noises are of the batch, perhaps in groups."""
+        """Whether the whole batch shares noise samples, or groups of it."""
         return self.shared in (True, "labels")
 
     def resolve(self, num_classes: int, class_counts: object) -> "Sampling":
-        """The same, with all that is open chosen."""
+        """Returns a copy with all open settings chosen."""
         made = copy.copy(self)
         if not isinstance(self.selector, Selector):
             made._choose(num_classes, class_counts)
@@ -193,7 +197,7 @@ class Sampling(Settings):
         made.groups = made.groups or 1
         require(
             made.groups == 1 or made.shared,
-            "`groups` must be 1 unless examples share noises.",
+            "`groups` must be 1 unless examples share noise samples.",
             groups=made.groups,
             shared=made.shared,
         )
@@ -205,8 +209,8 @@ class Sampling(Settings):
         if self.noise is None:
             require(
                 not has_labels or class_counts is not None,
-                "`class_counts` must be given if labels are noises: by them it "
-                "is known how often each is.",
+                "`class_counts` must be given with shared='labels': the "
+                "frequencies of labels correct their scores.",
                 class_counts=None,
             )
             self.noise = "uniform"
@@ -220,19 +224,19 @@ class Sampling(Settings):
             power = isinstance(self.noise, UnigramNoise) and self.noise.power
             require(
                 power == 1 and self.estimate == "joint",
-                "`noise` must be drawn as labels are, "
-                "`UnigramNoise(counts, power=1.0)`, and `estimate` must be "
-                "'joint', if labels are noises.",
+                "`noise` must be `UnigramNoise(counts, power=1.0)` and "
+                "`estimate` must be 'joint' with shared='labels', as labels "
+                "are the first noise samples.",
                 noise=type(self.noise).__name__,
                 power=power,
                 estimate=self.estimate,
             )
 
     def _choose(self, num_classes, class_counts):
-        """Sets what is open by the number of classes and their counts."""
+        """Chooses open settings by the number of classes and their counts."""
         candidates, noises = self.num_candidates, self.num_noises
         is_open = candidates is None and noises is None
-        # Labels leave one place for what is drawn.
+        # With labels as noise samples, one sample is still drawn.
         least = 2 if noises is None and self.shared == "labels" else 1
         if is_open and num_classes <= MOST_SCORED:
             self.selector, self.num_noises = AllClasses(), least
@@ -266,7 +270,7 @@ class Sampling(Settings):
         self.num_candidates, self.num_noises = candidates, max(least, noises)
 
     def summary(self) -> str:
-        """What a step scores, a line for candidates and one for noises."""
+        """Lines on the candidates and noise classes of a training step."""
         whose = {
             False: "for each example",
             True: "shared by a batch",
@@ -281,7 +285,7 @@ class Sampling(Settings):
             number += f" for each of {self.groups} groups"
         return (
             f"candidates: {self.num_candidates:,}, by {selector}",
-            f"noises: {number}, {whose[self.shared]}, by {noise}",
+            f"noise classes: {number}, {whose[self.shared]}, by {noise}",
         )
 
     def draw(
@@ -294,7 +298,7 @@ class Sampling(Settings):
         learn: bool = True,
         counted: tf.Tensor | None = None,
     ) -> Draw:
-        """Draws candidates and noises, and computes losses."""
+        """Draws candidates and noise samples, and computes losses."""
         fixed = tf.stop_gradient(features)
         if learn:
             self.selector._before_step(scores, fixed)
@@ -343,7 +347,7 @@ class Sampling(Settings):
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
             losses = _after_writes(losses, self.selector)
-        # The label's own score, computed in another way, may be above itself.
+        # Rounding may put the label's score above itself: skip it here.
         best = tf.reduce_max(tf.where(same, _NONE, inside), axis=1)
         return Draw(losses, hit, hit & (best <= label[:, 0]))
 
@@ -354,11 +358,10 @@ class Sampling(Settings):
         seed: tf.Tensor,
         counted: tf.Tensor | None = None,
     ) -> Noises:
-        """Draws noises."""
+        """Draws noise samples."""
         rows = tf.size(labels)
-        # Noises of several examples cannot keep clear of the candidates of
-        # all of them; those that are candidates of an example count as 0 in
-        # it, which leaves the expectation of the sum as it was.
+        # Shared noise samples may be candidates of some examples. These
+        # examples ignore them, which leaves the expected sum unchanged.
         excluded = None
         if selected.shape.rank == 1 or not self.shared:
             excluded = selected
@@ -374,7 +377,7 @@ class Sampling(Settings):
             start, _ = rows_of_all_devices(rows)
             places = start + tf.range(rows)
             if self.groups > 1:
-                # Examples next to each other are in different ones.
+                # Adjacent examples are in different groups.
                 groups = places % self.groups
         if self.shared == "labels":
             ids, left_out = self._labels_first(
@@ -383,7 +386,7 @@ class Sampling(Settings):
             draws -= 1
         if groups is not None:
             ids = tf.reshape(ids, (self.groups, self.num_noises))
-        # How often each is drawn: by one of them, or by all in one sum.
+        # Expected draws of a class: in the joint sum, or for each sample.
         draws = draws if self.estimate == "joint" else 1
         log_draws = tf.math.log(float(draws))
         offsets = -self.noise.log_prob(ids, excluded) - log_draws
@@ -395,7 +398,7 @@ class Sampling(Settings):
             of_rows = tf.gather(ids, tf.range(rows) // self.groups)
         elif groups is not None:
             of_rows = tf.gather(ids, groups)
-            # In the order of the first rows of this device.
+            # Start with the group of the first row on this device.
             order = (start + tf.range(self.groups)) % self.groups
             ids, offsets = tf.gather(ids, order), tf.gather(offsets, order)
         if excluded is None:
@@ -406,7 +409,7 @@ class Sampling(Settings):
     def _labels_first(
         self, drawn, labels, seed, excluded, counted, places, groups
     ):
-        """Noises that are labels of the batch, as far as there are."""
+        """Noise samples: labels of the batch first, then drawn ones."""
         others = labels
         if counted is not None:
             others = tf.where(counted, labels, -1)
@@ -422,7 +425,7 @@ class Sampling(Settings):
         whose = tf.pad(whose, [[0, missing]], constant_values=-1)
         whose = tf.transpose(tf.reshape(whose, (end, self.groups)))
         whose = tf.pad(whose, [[0, 0], [0, 1]], constant_values=-1)
-        # Of one tensor, as a batch may have no labels at all.
+        # One tensor for both, as a batch may have no labels.
         chosen = tf.reshape(whose, (-1,))
         rest = tf.size(others) + tf.range(tf.size(drawn))
         ids = tf.gather(
@@ -438,12 +441,12 @@ class Sampling(Settings):
 
 
 def _last_apart(noises):
-    """All noises but the last, and that, whose place a label may take."""
+    """Splits off the last noise sample, as a label may replace it."""
     return noises[..., :-1], noises[..., -1:]
 
 
 def _hold(selected, ids):
-    """Whether candidates of rows hold ids."""
+    """Whether ids are among the candidates of rows."""
     common = ids[None] if ids.shape.rank == 1 else ids
     if selected.shape[1] > _COMPARED:
         return is_in(selected, common)
@@ -455,7 +458,7 @@ def _hold(selected, ids):
 
 
 def _after_writes(losses, layer):
-    """`losses`, whose gradients need what a layer wrote in this step."""
+    """Makes gradients of `losses` wait for the writes of a layer."""
     written = [
         tf.reshape(own_value(variable), (-1,))[:1]
         for variable in layer.non_trainable_variables
@@ -468,14 +471,14 @@ def _after_writes(losses, layer):
 
 
 def joint_losses(label, candidates, noises, label_noise, hit):
-    """Losses with all noises of an example in one sum."""
+    """Losses with all noise samples of an example in one sum."""
     noises, last = noises
     last = tf.where(hit[:, None], last, label_noise[:, None])
     return log_sum_exp(candidates, noises, last) - label
 
 
 def separate_losses(label, candidates, noises, label_noise, hit):
-    """Losses with a logarithm for each noise: Algorithm 1."""
+    """Losses with a logarithm for each noise sample (Algorithm 1)."""
     inside = log_sum_exp(candidates)
     noises = tf.concat(noises, axis=1)
     noises = tf.where(hit[:, None], noises, label_noise[:, None])
@@ -484,7 +487,7 @@ def separate_losses(label, candidates, noises, label_noise, hit):
 
 
 def is_in(sets, ids):
-    """Whether ids are in sets, without a comparison of each with each."""
+    """Whether ids are in sets, by binary search."""
     size = sets.shape[1]
     number = tf.shape(sets)[0]
     if not size:
@@ -492,7 +495,7 @@ def is_in(sets, ids):
         return tf.zeros(shape, "bool")
     flat = tf.reshape(tf.sort(sets, axis=1), (-1,))
     start = size * tf.range(number)[:, None]
-    # How many of the set are at most the id.
+    # Number of entries of the set up to the id.
     below = tf.zeros_like(start + ids)
     for power in reversed(range(size.bit_length())):
         further = below + (1 << power)
@@ -503,13 +506,13 @@ def is_in(sets, ids):
 
 
 def worthy_candidates(counts, number, power=0.75):
-    """How many of the frequent classes to score always, not by chance."""
+    """The best number of frequent classes to score in every step."""
     squares = _squares(counts, number, power)
     return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
 
 
 def enough_scored(counts, most):
-    """How many classes an example scores, candidates and noises together."""
+    """How many classes an example scores: candidates and noise samples."""
     squares = _squares(counts, most)
     labels = np.clip(np.sum(counts), _FEW_LABELS, _MANY_LABELS)
     small = _SMALL_ERROR * np.sqrt(labels / _FEW_LABELS)
@@ -521,10 +524,10 @@ def enough_scored(counts, most):
 
 
 def _squares(counts, number, power=0.75):
-    """Mean squares of what one noise gives for the sum over all classes."""
+    """Mean squares of one noise sample's estimate of the full sum."""
     shares = np.sort(np.asarray(counts, "float64"))[::-1]
     shares /= shares[0]
-    # Of all classes but so many.
+    # Sums over the classes after the first ones.
     rest, squares = (
         np.cumsum(part[::-1])[::-1][1:number]
         for part in (shares**power, shares ** (2 - power))

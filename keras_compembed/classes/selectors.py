@@ -1,4 +1,4 @@
-"""Selectors of candidates: their base, and those by counts."""
+"""Selectors of candidates: the base, and selectors by counts."""
 
 import keras
 import numpy as np
@@ -23,16 +23,16 @@ from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import check_unattached
 from keras_compembed.utils.validation import require
 
-# Numbers held at a time.
+# Array entries to process at a time.
 _ENTRIES = 1 << 24
 
 
 class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
-    """Base of what chooses the candidates of each example.
+    """Base of selectors, which choose the candidates of each example.
 
-    A `keras_compembed.CANESoftmax` calls its `attach`, then `build`, then
-    `select` in each step of training. For a method of your own, write
-    `select`, and `top_k` if you know a faster way than scores of all classes:
+    A `keras_compembed.CANESoftmax` calls `attach`, then `build`, then `select`
+    in each training step. To write a selector, define `select`. Define `top_k`
+    as well if you can search faster than by scoring all classes:
 
     >>> @keras.saving.register_keras_serializable()
     ... class FirstClasses(kc.classes.Selector):
@@ -40,8 +40,9 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
     ...         return tf.range(self.num_candidates)
 
     Attributes:
-        num_classes, num_candidates: Integers, from `attach`.
-        tree: `ClassTree` that class vectors are sums over paths of, or None.
+        num_classes, num_candidates: Integers, set by `attach`.
+        tree: `ClassTree`, or None. With a tree, class vectors are sums over
+            its paths.
     """
 
     tree = None
@@ -52,7 +53,7 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
         self.num_candidates = None
 
     def attach(self, num_classes: int, num_candidates: int) -> None:
-        """Tells sizes, before `build`: classes, and how many to choose."""
+        """Sets the numbers of classes and candidates, before `build`."""
         check_unattached(self)
         self.num_classes = num_classes
         self.num_candidates = num_candidates
@@ -61,8 +62,8 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
         self.built = True
 
     def _before_step(self, scores, features):
-        """Called once in each step of training, before `select`."""
-        # AutoGraph warns of a body that is a docstring alone.
+        """Called once in each training step, before `select`."""
+        # AutoGraph warns of a body with only a docstring.
         return
 
     def select(
@@ -71,17 +72,17 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
         features: tf.Tensor,
         context: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Candidates of examples, in training and in evaluation.
+        """Returns the candidates of examples, in training and evaluation.
 
         Args:
             scores, features: `ClassScores`, a float32 tensor `(rows, width)`.
-            context: Optional integer tensor `(rows,)`, what the layer was
-                called with.
+            context: Optional integer tensor `(rows,)`, the `context` of the
+                layer call.
 
         Returns:
-            int32 tensor: `(num_candidates,)`, ids that all rows share, or
-            `(rows, num_candidates)`, ids of each row's own; they differ
-            within a row, -1 where there are fewer.
+            int32 tensor of ids: `(num_candidates,)` shared by all rows, or
+            `(rows, num_candidates)`. Ids in a row must differ, and -1 fills
+            up rows with fewer.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must have a method `select`."
@@ -90,27 +91,26 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
     def after_step(
         self, scores: ClassScores, labels: tf.Tensor, hit: tf.Tensor
     ) -> None:
-        """Called once in each step of training, after `select`.
+        """Called once in each training step, after `select`.
 
         Args:
             scores, labels: `ClassScores`, and an int32 tensor `(rows,)`.
-            hit: Boolean tensor `(rows,)`, whether candidates hold the label.
+            hit: Boolean tensor `(rows,)`, whether candidates include the label.
         """
-        # AutoGraph warns of a body that is a docstring alone.
+        # AutoGraph warns of a body with only a docstring.
         return
 
     def top_k(self, scores: ClassScores, features: tf.Tensor, k: int) -> tuple:
-        """The classes of the highest scores; here, all are scored in chunks.
+        """Returns the classes with the highest scores. Scores all, in chunks.
 
         Args:
             scores, features, k: `ClassScores`, a float32 tensor
                 `(rows, width)`, and an integer.
 
         Returns:
-            Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`
-            scores, where fewer classes were found -1 and minus infinity;
-            and `(rows,)`, the logarithm of the sum of exponentials of the
-            scores of all classes that were looked at.
+            Three tensors: int32 ids `(rows, k)`, best first, -1 where fewer
+            were found; their scores `(rows, k)`, minus infinity there; and
+            `(rows,)`, the log-sum-exp of the scores of all classes searched.
         """
         return scores.top_k(features, k)
 
@@ -121,10 +121,9 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class AllClasses(Selector):
-    """Every class is a candidate of every example.
+    """Makes every class a candidate, to train the full softmax.
 
-    The layer trains the softmax over all classes. Up to some thousands of
-    classes, that is as fast as any choice among them.
+    With a few thousand classes, this is as fast as any selection.
 
     Example:
 
@@ -142,7 +141,7 @@ class AllClasses(Selector):
 
 
 class CountsSelector(Selector):
-    """Base of selectors that choose by how often classes occur."""
+    """Base of selectors that use class counts."""
 
     _arrays = ("counts",)
 
@@ -157,10 +156,10 @@ class CountsSelector(Selector):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FrequentClasses(CountsSelector):
-    """The same candidates for all examples: those that occur most.
+    """Chooses the most frequent classes as candidates of all examples.
 
-    With one set for all, their scores are a matrix product. For classes of
-    very different frequency, such as words; then share noises, too.
+    One matrix product scores the candidates of the whole batch. Use it for
+    skewed frequencies such as those of words, and share noise samples as well.
 
     Example:
 
@@ -170,7 +169,7 @@ class FrequentClasses(CountsSelector):
     >>> head = kc.CANESoftmax(1000, counts, sampling)
 
     Args:
-        counts: Array `(num_classes,)` of numbers of at least 0, how often each
+        counts: Array `(num_classes,)` of non-negative numbers, how often each
             class occurs.
         **kwargs: `name` of `keras.layers.Layer`.
     """
@@ -185,17 +184,17 @@ class FrequentClasses(CountsSelector):
         return self.classes.value
 
     def load_own_variables(self, store: dict) -> None:
-        """Leaves the classes: counts are settings, of the config."""
+        """Keeps the classes, as counts are part of the config."""
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FrequencySubsets(CountsSelector):
-    """Routes an example to a subset of classes, and samples from it.
+    """Routes an example to a subset of classes and samples candidates there.
 
-    The tree of section 5 of the paper: one level of subsets, each with an
-    equal share of what occurs. An example goes to the subset of the highest
-    score; its candidates are drawn there evenly. To be compared with: on Penn
-    Treebank, `NGram` and `FrequentClasses` with more noises did far better.
+    This is the tree of section 5 of the paper: one level of subsets with equal
+    total counts. An example goes to the subset with the highest score. It is
+    here for comparison: on Penn Treebank, `NGram` and `FrequentClasses` with
+    more noise samples did far better.
 
     Example:
 
@@ -258,7 +257,7 @@ class FrequencySubsets(CountsSelector):
         return tf.where(small & (steps >= size), -1, ids)
 
     def after_step(self, scores, labels, hit):
-        # Evaluation leaves the state as it is.
+        # Evaluation does not change the state.
         self.seed_generator.next()
 
     def save_own_variables(self, store):
@@ -270,12 +269,12 @@ class FrequencySubsets(CountsSelector):
 
 
 def split_evenly(counts, num_groups):
-    """Groups of classes, most frequent first, of about equal mass."""
+    """Groups of classes, most frequent first, with similar total counts."""
     order = np.argsort(-np.asarray(counts, "float64"), kind="stable")
     mass = np.cumsum(np.maximum(counts, 1e-9)[order], dtype="float64")
     middle = (mass - np.maximum(counts, 1e-9)[order] / 2) / mass[-1]
     groups = np.minimum((middle * num_groups).astype(int), num_groups - 1)
-    # Each group begins after the one before it, and leaves room for others.
+    # Each group starts after the one before and leaves room for the rest.
     starts = np.searchsorted(groups, np.arange(num_groups))
     number = len(counts)
     for group in range(1, num_groups):
@@ -288,10 +287,10 @@ def split_evenly(counts, num_groups):
 
 
 def _different_places(bits, size):
-    """Different places in rows of some sizes, all of them equally probable."""
+    """Distinct places in rows of given sizes, all equally probable."""
     number = bits.shape[1] - 1
-    # One place in each part of a circle that begins anywhere: parts differ in
-    # length by 1, and those of one length are not always the same.
+    # One place in each part of a circle with a random start. Parts differ in
+    # length by 1; the random start shares out the longer ones.
     ends = tf.range(number + 1, dtype="int64") * size // number
     lengths = tf.maximum(ends[:, 1:] - ends[:, :-1], 1)
     places = ends[:, :-1] + tf.math.floormod(bits[:, 1:], lengths)
@@ -301,11 +300,11 @@ def _different_places(bits, size):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NGram(Selector):
-    """Looks candidates up by a context, such as the word before.
+    """Looks up candidates by context, such as the previous word.
 
-    The layer is called with the context, an integer for each example:
-    `head(features, context=ids)`. Contexts that the table does not have, such
-    as -1, get the candidates of `fallback`; so do all without a context.
+    Call the layer with an integer context for each example:
+    `head(features, context=ids)`. Contexts outside the table, such as -1, get
+    the candidates of `fallback`, and so do all examples without a context.
     Prediction scores all classes.
 
     Example:
@@ -318,11 +317,11 @@ class NGram(Selector):
     >>> outputs = head(features, context=ids)
 
     Args:
-        table: Integer array `(num_contexts, best)`: classes for each context,
-            the most probable first, which differ within a row; -1 where there
-            are no more.
-        fallback: Optional integer array `(best,)`, classes for contexts that
-            are not known. Defaults to `None`, no candidates.
+        table: Integer array `(num_contexts, best)`, classes for each context,
+            most probable first. Classes in a row must differ; -1 fills up
+            shorter rows.
+        fallback: Optional integer array `(best,)`, classes for unknown
+            contexts. Defaults to `None`: no candidates.
         **kwargs: `name` of `keras.layers.Layer`.
 
     References:
@@ -336,7 +335,7 @@ class NGram(Selector):
         **kwargs: object,
     ):
         super().__init__(**kwargs)
-        # Its last row is the fallback.
+        # The last row is the fallback.
         self._table = _check_table(table, fallback)
 
     @classmethod
@@ -347,17 +346,17 @@ class NGram(Selector):
         num_best: int = 100,
         **kwargs: object,
     ) -> "NGram":
-        """Counts what follows each class in a text.
+        """Makes a selector from counts of class pairs in a text.
 
-        Classes that follow come first, by how often they do, then the most
-        frequent of all, which are also the fallback.
+        The candidates after a class are its most frequent followers, then the
+        most frequent classes of the text. The latter are also the fallback.
 
         Args:
             ids: Integer array `(tokens,)` or `(sequences, tokens)`, below
-                `num_classes`; negative ones are padding.
+                `num_classes`; negative ids are padding.
             num_classes: Integer.
-            num_best: Integer, classes to keep for each context: at least
-                `num_candidates` of the layer. Defaults to `100`.
+            num_best: Integer. Classes to keep for each context, at least the
+                layer's `num_candidates`. Defaults to `100`.
             **kwargs: `name` of `keras.layers.Layer`.
         """
         check_positive_int("num_classes", num_classes, maximum=2**31 - 1)
@@ -385,9 +384,9 @@ class NGram(Selector):
         largest, width = self._table.max(), self._table.shape[1]
         require(
             largest < num_classes and width >= num_candidates,
-            "`table` and `fallback` must hold classes below num_classes="
-            f"{num_classes}, in a column for each of num_candidates="
-            f"{num_candidates}.",
+            "`table` and `fallback` must have classes below num_classes="
+            f"{num_classes}, and at least num_candidates={num_candidates} "
+            "columns.",
             largest=int(largest),
             columns=width,
         )
@@ -425,7 +424,7 @@ class NGram(Selector):
 
 
 def _check_table(table, fallback):
-    """The table with the fallback as its last row, as int32."""
+    """The table as int32, with the fallback as its last row."""
     table = np.asarray(table)
     require(
         table.ndim == 2 and table.shape[1] and table.dtype.kind in "iu",
@@ -449,14 +448,14 @@ def _check_table(table, fallback):
     wrong |= ordered[:, -1] >= 2**31
     require(
         not wrong.any(),
-        "`table` and `fallback` must hold classes, each once in a row, or -1.",
+        "`table` and `fallback` must have rows of different classes, or -1.",
         row=int(np.argmax(wrong)),
     )
     return table.astype("int32")
 
 
 def _most_frequent_followers(ids, num_classes, frequent):
-    """Classes by how often they follow each class."""
+    """Classes that follow each class, most frequent first."""
     number = len(frequent)
     before, after = ids[..., :-1].ravel(), ids[..., 1:].ravel()
     there = (before >= 0) & (after >= 0)
@@ -480,7 +479,7 @@ def _most_frequent_followers(ids, num_classes, frequent):
 
 
 def _fill_up(table, frequent):
-    """Fills rows up with what is frequent and not in them yet."""
+    """Fills up rows with frequent classes that they do not have yet."""
     number = table.shape[1]
     rank = np.full(len(table), number)
     rank[frequent] = np.arange(number)

@@ -1,4 +1,4 @@
-"""Softmax over very many classes, trained on candidates and noises."""
+"""Softmax over very many classes, trained on a sample of them."""
 
 import warnings
 from collections.abc import Callable
@@ -28,8 +28,8 @@ from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# What class vectors start from that are to be set: training that fails ends in
-# NaN, not in a whole row of this.
+# Placeholder for class vectors that must be set before use. Training on it by
+# mistake gives NaN.
 _NO_START = float("-inf")
 
 
@@ -37,30 +37,28 @@ _NO_START = float("-inf")
 class CANESoftmax(ClassHead):
     """Softmax over very many classes, as the last layer of a model.
 
-    Holds a vector and a bias for each class and scores few of them: in
-    training, candidates that a selector chooses for each example and noises
-    drawn from all other classes (Candidates vs. Noises Estimation); in
-    prediction all of them, or those that the selector's search comes to.
+    The layer has a vector and a bias for each class, and scores only a few
+    classes at a time (the method CANE). In training, these are the candidates
+    that a selector chooses for each example, and noise classes drawn from the
+    rest. In prediction, all classes are scored, or those that the selector's
+    search finds.
 
-    The layer returns its input: probabilities of a million classes are not a
-    tensor to be returned. Losses (`keras_compembed.CANELoss`) and metrics
-    (`ClassAccuracy`, `Coverage`, `Perplexity`) find the layer by a mark on the
-    tensor, which a wrapper such as `TimeDistributed`, or a cast, loses. `fit`
-    and `evaluate` refuse those of Keras, such as `"accuracy"`, but for losses
-    such as `"mse"` of a subclassed model. `top_k`,
-    `keras_compembed.top_k_model` and files of `export_litert` give
-    predictions; `predict` returns features, and warns of it once.
+    The layer returns its input, not probabilities. Losses such as
+    `keras_compembed.CANELoss` and metrics such as `ClassAccuracy` find the
+    layer by a mark on that tensor. A cast or a wrapper such as
+    `TimeDistributed` removes the mark. `fit` and `evaluate` raise an error for
+    Keras losses and metrics such as `"accuracy"`. For predictions, use `top_k`
+    or `keras_compembed.top_k_model`; `predict` returns features.
 
-    Where features tell classes apart, `keras_compembed.classes.BeamTree` finds
-    better candidates, and makes prediction fast, too: the vector of a class is
-    then the sum of those on its path in a tree, and `kernel` holds only its
-    last part. Gradients are those of the rows drawn. `SGD` and `Adagrad`
-    update these alone; pass others through
-    `keras_compembed.optimizers.SparseRowOptimizer`.
+    For faster prediction, and often better candidates, pass a
+    `keras_compembed.classes.BeamTree` in `sampling`. A class vector is then
+    the sum of the vectors on its path in a tree.
 
-    A selector and a noise belong to one layer. Configs hold what they are made
-    from: copies of `keras.models.clone_model` train alike. `.keras` files keep
-    a `class_embedding` tied to the input; copies of `clone_model` are untied.
+    `SGD` and `Adagrad` update only the rows that a step scores. Wrap other
+    optimizers in `keras_compembed.optimizers.SparseRowOptimizer`.
+
+    A selector or noise object belongs to one layer. `.keras` files keep a
+    `class_embedding` tied to the input; `keras.models.clone_model` unties it.
 
     Example:
 
@@ -80,35 +78,32 @@ class CANESoftmax(ClassHead):
 
     Args:
         num_classes: Integer, at least 2.
-        class_counts: Optional array `(num_classes,)` of how often each class
-            occurs, for noises, for what `"auto"` chooses, and for biases,
-            which start at its logarithms. Counts of 0 are taken for 0.5.
-        sampling: `"auto"` or a `keras_compembed.Sampling`: which classes a step
-            of training scores. `"auto"` is `Sampling()`, by `class_counts`.
-            Defaults to `"auto"`.
-        class_embedding: Optional layer with a row for each class, whose
-            vectors are used in place of `kernel`: a `keras.layers.Embedding`
-            (also a `ReversibleEmbedding` with `tie_weights`), an
-            `ANTEmbedding`, a `CodeEmbedding`, or a `FeatureEmbedding`, which
-            computes the vector of a class from its features. LoRA and
-            quantization are refused, later too. Codes with `learn_codes` are
-            learned where the input is looked up, not here.
+        class_counts: Optional array `(num_classes,)`, how often each class
+            occurs. Noise samples and the `"auto"` choices follow these counts,
+            and biases start at their logarithms. Counts of 0 become 0.5.
+        sampling: `"auto"` or a `keras_compembed.Sampling`, the classes that a
+            training step scores. Defaults to `"auto"`: `Sampling()`.
+        class_embedding: Optional layer with a row for each class, used in
+            place of `kernel`: a `keras.layers.Embedding` (also a
+            `ReversibleEmbedding` with `tie_weights`), an `ANTEmbedding`, a
+            `CodeEmbedding` or a `FeatureEmbedding`. LoRA and quantization are
+            not supported. Codes with `learn_codes` are learned where the
+            input is looked up, not here.
         use_bias: Boolean. Defaults to `True`.
-        kernel_initializer: Optional initializer of class vectors, not with
-            `class_embedding`. Defaults to `None`: the means of the selector's
-            tree if it has them, in the width of the features, or else
-            `"random_uniform"`. Configs hold no means: a layer that starts from
-            them, made anew from its config (`keras.models.clone_model`),
-            refuses to be used until its weights are set.
+        kernel_initializer: Optional initializer of class vectors. Must be
+            `None` with `class_embedding`. Defaults to `None`: the class means
+            in the selector's tree, if they have the width of the features, or
+            else `"random_uniform"`. Configs do not hold means. A copy made
+            from such a config must get its weights before it is used.
         seed: Optional integer.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
-            Parameters and scores are float32 whatever the `dtype`.
+            Parameters and scores are always float32.
 
     Call arguments:
-        inputs: Float tensor of features. What else Keras passes through masks
-            (`mask_zero` of an embedding) leaves examples out of the loss.
-        context: Optional integer tensor of the leading shape of `inputs`, for
-            selectors that choose by it, such as `NGram`.
+        inputs: Float tensor of features. Examples that its Keras mask excludes
+            (`mask_zero` of an embedding) do not count in the loss.
+        context: Optional integer tensor with the leading shape of `inputs`,
+            for selectors that read it, such as `NGram`.
         training: Boolean.
 
     Input shape:
@@ -116,7 +111,7 @@ class CANESoftmax(ClassHead):
         `(batch, time, width)`.
 
     Output shape:
-        That of the input.
+        The shape of the input.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
@@ -141,8 +136,8 @@ class CANESoftmax(ClassHead):
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         require(
             class_embedding is None or kernel_initializer is None,
-            "`kernel_initializer` must be None with `class_embedding`, whose "
-            "vectors start as that layer has them.",
+            "`kernel_initializer` must be None with `class_embedding`, which "
+            "has initial vectors already.",
             kernel_initializer=kernel_initializer,
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -155,7 +150,7 @@ class CANESoftmax(ClassHead):
         )
         sampling = sampling.resolve(num_classes, self.class_counts)
         self.sampling = sampling
-        # Layers, whose weights are saved with this one's.
+        # These are layers. Their weights are saved with this layer's.
         self.selector = sampling.selector
         self.noise = sampling.noise
         self.scores = None
@@ -165,8 +160,8 @@ class CANESoftmax(ClassHead):
         if not self.samples and not isinstance(self.selector, AllClasses):
             warnings.warn(
                 "`num_candidates` + `num_noises` must be less than "
-                "`num_classes` for a cost below that of all classes: the "
-                f"layer {self.name!r} trains a full softmax. Received: "
+                "`num_classes` to train on a sample of classes. The layer "
+                f"{self.name!r} trains a full softmax. Received: "
                 f"num_candidates={sampling.num_candidates}, num_noises="
                 f"{sampling.num_noises}, num_classes={num_classes}.",
                 stacklevel=2,
@@ -226,7 +221,7 @@ class CANESoftmax(ClassHead):
 
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
-        # Copies put other layers in the places of some.
+        # Copying a model replaces some of its layers.
         if name == "class_embedding" and vars(self).get("scores"):
             self.scores.table = _table_of(value)
 
@@ -256,7 +251,7 @@ class CANESoftmax(ClassHead):
         return map(_constant, shares)
 
     def _with_start(self, features):
-        """Features, if vectors have what they are to start from."""
+        """Returns the features, after a check that vectors have been set."""
         if not self._lost_means:
             return features
         first = gather_rows(self.kernel, tf.constant([0]))
@@ -264,13 +259,13 @@ class CANESoftmax(ClassHead):
             tf.reduce_any(tf.not_equal(first, _NO_START)),
             [
                 f"The weights of the {type(self).__name__} {self.name!r} must "
-                "be set, or loaded, before it is used: it was made from its "
-                "configuration alone, which does not hold the class means "
-                "that its vectors start from. To start from others, give "
+                "be set or loaded before it is used. It was made from its "
+                "configuration alone, which does not hold the class means that "
+                "its vectors start from. To start from other values, pass "
                 "`kernel_initializer`."
             ],
         )
-        # Nothing is trained before. Eager calls have raised by now.
+        # Training cannot start before this check. In eager mode it has run.
         with tf.control_dependencies([] if check is None else [check]):
             return tf.identity(features)
 
@@ -279,7 +274,7 @@ class CANESoftmax(ClassHead):
             return super().draw(examples)
         counted = examples.mask
         if examples.lists is not None:
-            # Of lists, labels do not come as often as they are counted.
+            # A label in a list is drawn less often than it is counted.
             counted = tf.zeros_like(examples.labels, "bool")
         return self.sampling.draw(
             self.scores,
@@ -292,35 +287,35 @@ class CANESoftmax(ClassHead):
         )
 
     def choices(self, features: tf.Tensor, labels: tf.Tensor) -> tuple:
-        """Cross-entropies, and whether labels are the best classes of all."""
+        """Cross-entropies, and whether each label has the best score."""
         logits = self.scores.score_all(features)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         own = tf.gather(logits, labels, batch_dims=1)
         return losses, tf.reduce_max(logits, axis=1) <= own
 
     def row_probabilities(self, features: tf.Tensor) -> tf.Tensor:
-        """Same as `probabilities`, of float32 rows `(rows, width)`."""
+        """Same as `probabilities`, for float32 rows `(rows, width)`."""
         _check_embedding(self.class_embedding, self.num_classes)
         return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
 
     def exact(self, features: tf.Tensor, labels: tf.Tensor) -> tuple:
-        """Losses and ranks of labels by the scores of all classes, in parts."""
+        """Losses and ranks of labels among all classes, scored in chunks."""
         return self.scores.exact(features, tf.cast(labels, "int32"))
 
     def top_k(
         self, features: tf.Tensor, k: int = 5, exclude: tf.Tensor | None = None
     ) -> tuple:
-        """The most probable classes, as the selector finds them.
+        """Returns the most probable classes that the selector's search finds.
 
         Args:
-            features: Float tensor `(..., width)`, what the layer is given.
+            features: Float tensor `(..., width)`, the input of the layer.
             k: Integer. Defaults to `5`.
             exclude: Optional integer tensor `(..., n)`, classes to leave out
-                of each answer, such as items that were seen, padded by -1.
-                Probabilities stay those among all classes. Defaults to `None`.
+                of each result, such as items already seen, padded by -1.
+                Probabilities are still among all classes.
 
         Returns:
-            Tensors `(..., k)`: int32 ids, best first, -1 where fewer were
+            Two tensors `(..., k)`: int32 ids, best first, -1 where fewer were
             found, and float32 probabilities.
         """
         check_positive_int("k", k, maximum=self.num_classes)
@@ -339,18 +334,17 @@ class CANESoftmax(ClassHead):
         return top_k_without(best, k, exclude, features, self.num_classes)
 
     def summary(self, print_fn: Callable | None = None) -> None:
-        """Prints what a step of training scores, and what was chosen.
+        """Prints the number and kind of classes that a training step scores.
 
         Example:
 
         >>> kc.CANESoftmax(20_000, name="words").summary()
         words: 20,000 classes
         candidates: 1, by FrequentClasses
-        noises: 999, shared by a batch, by UniformNoise
+        noise classes: 999, shared by a batch, by UniformNoise
 
         Args:
-            print_fn: Optional function of a line. Defaults to `None`:
-                `print`.
+            print_fn: Optional function that takes a line. Defaults to `print`.
         """
         say = print_fn or print
         say(f"{self.name}: {self.num_classes:,} classes")
@@ -358,7 +352,7 @@ class CANESoftmax(ClassHead):
             for line in self.sampling.summary():
                 say(line)
         else:
-            say("candidates: all classes, so that no noises are needed")
+            say("candidates: all classes; no noise classes are needed")
 
     def save_own_variables(self, store):
         super().save_own_variables(store)
@@ -368,7 +362,7 @@ class CANESoftmax(ClassHead):
         super().load_own_variables(load_seed(store, self.seed_generator))
 
     def get_config(self):
-        # Before a file is written that cannot be loaded.
+        # Raise here, before a file that cannot be loaded is written.
         embedding = _check_embedding(self.class_embedding, self.num_classes)
         serialize = keras.saving.serialize_keras_object
         return {
@@ -385,7 +379,7 @@ class CANESoftmax(ClassHead):
     def from_config(cls, config):
         config = dict(config)
         if "sampling" not in config:
-            # A file of an earlier version, which had these as arguments.
+            # Files of earlier versions have these as arguments of the layer.
             names = {name: name for name in vars(Sampling())}
             names |= {"share_noises": "shared", "noise_groups": "groups"}
             old = {
@@ -407,7 +401,7 @@ def _constant(array):
 
 
 def _check_embedding(embedding, num_classes):
-    """The layer, if its rows are still vectors of classes."""
+    """Returns the layer if its rows can be used as class vectors."""
     if embedding is None:
         return None
     require(
@@ -418,7 +412,7 @@ def _check_embedding(embedding, num_classes):
     )
     require(
         getattr(embedding, "tie_weights", True),
-        "`class_embedding` must have one table for input and output.",
+        "`class_embedding` must have the same table for input and output.",
         tie_weights=False,
     )
     require(
@@ -431,8 +425,8 @@ def _check_embedding(embedding, num_classes):
     mode = embedding.quantization_mode
     require(
         rank is None and mode is None,
-        "`class_embedding` must have a plain table: an `Embedding` without "
-        "LoRA and without quantization, now and later.",
+        "`class_embedding` must be a layer without LoRA and without "
+        "quantization.",
         lora_rank=rank,
         quantization_mode=mode,
     )
@@ -440,7 +434,7 @@ def _check_embedding(embedding, num_classes):
 
 
 def _table_of(embedding):
-    """What `ClassScores` reads of a layer."""
+    """The table that `ClassScores` reads: a layer or a variable."""
     if isinstance(embedding, LookupLayer):
         return embedding
     return embedding.embeddings

@@ -357,7 +357,7 @@ def test_many_classes():
     assert lines == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
-        f"noises: {noises} for each of 3 groups, "
+        f"noise classes: {noises} for each of 3 groups, "
         "labels of the batch first, by UnigramNoise",
     ]
 

@@ -157,7 +157,7 @@ def test_several_outputs(make, arrange, given):
     assert sum("accuracy" in name for name in logs) == 2, logs
     train(None, ["accuracy"])
     for argument in ("metrics", "weighted_metrics"):
-        named = f"`{argument}` must.*'words' is: {WRONG}"
+        named = f"`{argument}` must.*'words' is {WRONG}"
         with pytest.raises(ValueError, match=named):
             train(["accuracy"], ["accuracy"], argument)
     compiled(model, KERAS_LOSS)
