@@ -1,4 +1,4 @@
-"""How an `ANTEmbedding` chooses anchors, relates ids and holds its rows."""
+"""Anchors, relations and transforms of an `ANTEmbedding`."""
 
 from keras_compembed.anchors.data_initializers import Frequency
 from keras_compembed.anchors.data_initializers import KMeansPlusPlus

@@ -1,4 +1,4 @@
-"""Ways to choose anchors, and to keep them apart."""
+"""Choices of anchors, and their initial vectors."""
 
 import random
 
@@ -15,10 +15,10 @@ from keras_compembed.utils.validation import require
 
 
 class AnchorInitializer:
-    """Chooses the objects that anchors stand for, and where anchors start."""
+    """Chooses the objects that anchors represent, and initial anchors."""
 
-    # The same instance gives the same answers at every call. Layers save what
-    # was chosen, not what it was chosen from: no class needs a config.
+    # An instance returns the same at every call. Layers save the chosen ids
+    # and vectors, not the data behind them, so no class needs a config.
 
     def __init__(self, seed: int | None = None):
         if seed is None:
@@ -26,15 +26,15 @@ class AnchorInitializer:
         self.seed = check_positive_int("seed", seed, minimum=0)
 
     def sizes(self, num_anchors: int) -> tuple:
-        """Tuple of the sizes of the sets that `num_anchors` fall into."""
+        """Tuple of the sizes of the sets that `num_anchors` are split into."""
         return (num_anchors,)
 
     def choose(self, input_dim: int, num_anchors: int) -> np.ndarray:
-        """The ids that anchors stand for, -1 for none, as int64."""
+        """The ids that anchors represent, -1 for none, as int64."""
         return np.full(num_anchors, -1, "int64")
 
     def vectors(self, num_anchors: int, output_dim: int) -> np.ndarray:
-        """The anchors to start from, float32 `(num_anchors, output_dim)`."""
+        """The initial anchors, float32 `(num_anchors, output_dim)`."""
         return random_basis(num_anchors, output_dim, self.seed)
 
     def __call__(self, shape, dtype=None):
@@ -43,28 +43,28 @@ class AnchorInitializer:
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Dynamic(Settings, AnchorInitializer):
-    """Anchors start as a random basis and stand for no object."""
+    """Initial anchors are a random basis and represent no objects."""
 
 
 def random_basis(num_anchors, output_dim, seed):
-    """Random vectors, orthogonal as far as there is room."""
+    """Random vectors, orthogonal as far as possible."""
     rng = np.random.default_rng(seed)
     basis = np.empty((num_anchors, output_dim), "float32")
     for start in range(0, num_anchors, output_dim):
         block = basis[start : start + output_dim]
         normal = rng.normal(size=block.T.shape)
         columns, triangle = np.linalg.qr(normal)
-        # The signs that make the distribution uniform.
+        # These signs make the distribution uniform.
         block[:] = (columns * np.sign(np.diag(triangle))).T
     return basis * np.float32(np.sqrt(output_dim))
 
 
 def check_num_anchors(num_anchors, input_dim):
-    """Raises if there are fewer objects than anchors that stand for one."""
+    """Raises if there are more anchors than objects to represent."""
     require(
         num_anchors <= input_dim,
-        "`num_anchors` must be at most `input_dim`, for anchors that stand "
-        "for distinct objects.",
+        "`num_anchors` must be at most `input_dim`, as each anchor represents "
+        "a different object.",
         num_anchors=num_anchors,
         input_dim=input_dim,
     )
@@ -81,13 +81,13 @@ def check_rows(name, values, input_dim):
 
 
 def highest(scores, number):
-    """Ids of the highest scores, from the highest down; ties by id."""
+    """Ids of the highest scores, highest first; ties by id."""
     return np.argsort(-scores, kind="stable")[:number].astype("int64")
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Given(AnchorInitializer):
-    """Anchors start from vectors given, or stand for ids given, or both."""
+    """Anchors from given vectors, given ids, or both."""
 
     def __init__(self, anchors=None, ids=None, seed=None):
         super().__init__(seed)
@@ -140,7 +140,7 @@ def _check_ids(ids):
         and array.dtype.kind in "iu"
         and array.min() >= -1
         and len(np.unique(named)) == len(named),
-        "`ids` must hold distinct integers of at least 0, or -1, one for each "
+        "`ids` must have distinct non-negative integers, or -1, one for each "
         "anchor.",
         ids=ids,
     )
@@ -150,14 +150,14 @@ def _check_ids(ids):
 def _check_number(name, values, num_anchors):
     require(
         len(values) == num_anchors,
-        f"`{name}` must be for {num_anchors} anchors.",
+        f"`{name}` must have {num_anchors} entries, one for each anchor.",
         number=len(values),
     )
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Mixed(AnchorInitializer):
-    """Several sets of anchors, each chosen in its own way."""
+    """Several sets of anchors, each from a different initializer."""
 
     def __init__(self, initializers):
         super().__init__(seed=0)
@@ -216,14 +216,14 @@ def get_anchor_initializer(value, num_sets=1):
     require(
         isinstance(value, AnchorInitializer),
         "`anchors` must be 'dynamic', an array of anchors "
-        "(num_anchors, output_dim) or of the ids that they stand for, or an "
-        "instance such as `keras_compembed.anchors.Frequency(counts)`.",
+        "(num_anchors, output_dim), an array of the ids that they represent, "
+        "or an instance such as `keras_compembed.anchors.Frequency(counts)`.",
         anchors=value,
     )
     if isinstance(value, Mixed):
         require(
             num_sets in (1, len(value.initializers)),
-            f"`anchors` must hold {num_sets} initializers, one for each set of "
+            f"`anchors` must have {num_sets} initializers, one for each set of "
             "anchors.",
             number=len(value.initializers),
         )
@@ -231,14 +231,14 @@ def get_anchor_initializer(value, num_sets=1):
     if num_sets == 1:
         return value
     if isinstance(value, Dynamic):
-        # Of one seed, all sets would be the same.
+        # With the same seed, all sets would be equal.
         seeds = np.random.SeedSequence(value.seed).generate_state(num_sets)
         return Mixed([Dynamic(int(seed) >> 1) for seed in seeds])
     return Mixed([value] * num_sets)
 
 
 def without_data(initializer, input_dim, num_anchors, output_dim):
-    """The same choice without the data that it was made from."""
+    """The same choice of anchors without the data behind it."""
     if isinstance(initializer, Dynamic):
         return initializer
     if isinstance(initializer, Mixed):
@@ -250,7 +250,7 @@ def without_data(initializer, input_dim, num_anchors, output_dim):
     vectors = initializer.vectors(num_anchors, output_dim)
     drawn = random_basis(num_anchors, output_dim, initializer.seed)
     return Given(
-        # What the seed gives again is left out.
+        # The seed reproduces these vectors.
         None if np.array_equal(vectors, drawn) else vectors,
         initializer.choose(input_dim, num_anchors),
         initializer.seed,

@@ -12,15 +12,15 @@ from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
-# So that a part and its differences stay in a core's cache.
+# Small enough for the cache of a core.
 _PART = 1 << 17
 
 
 class Frequency(AnchorInitializer):
-    """Anchors stand for the most frequent objects, or those of most TF-IDF.
+    """Makes anchors represent the objects with the highest count or TF-IDF.
 
-    They are in order, the most frequent first, and of two as frequent the
-    lower id. Their embeddings start as a random basis.
+    Anchors are ordered by frequency, highest first, with ties by id. Their
+    initial vectors are a random basis.
 
     Example:
 
@@ -33,13 +33,13 @@ class Frequency(AnchorInitializer):
     array([1, 2])
 
     Args:
-        counts: Array `(input_dim,)` of numbers, how often each id occurs, or
-            other scores of at least 0. `None` where `documents` are given.
-        documents: Sequence of documents, each a sequence of ids, in place of
-            `counts`: the score of an id is how often it occurs (tf), times
-            the logarithm of the number of documents over the number of those
-            that it occurs in (idf). Defaults to `None`.
-        seed: Optional integer. Defaults to one drawn at random.
+        counts: Array `(input_dim,)` of non-negative numbers: how often each id
+            occurs, or other scores. Must be `None` with `documents`.
+        documents: Sequence of documents, each a sequence of ids. The score of
+            an id is its TF-IDF: its number of occurrences, times the logarithm
+            of the number of documents over the number of documents with the
+            id. Must be `None` with `counts`.
+        seed: Optional integer. Defaults to a random one.
 
     References:
         - Ramos, Using TF-IDF to Determine Word Relevance in Document Queries,
@@ -66,7 +66,7 @@ class Frequency(AnchorInitializer):
         number = len(self.counts)
         if self._has_all:
             check_rows("counts", self.counts, input_dim)
-        rule = f"`documents` must hold ids below input_dim={input_dim}."
+        rule = f"`documents` must have ids below input_dim={input_dim}."
         require(number <= input_dim, rule, id=number - 1)
         check_num_anchors(num_anchors, input_dim)
         scores = np.pad(self.counts, (0, input_dim - number))
@@ -74,9 +74,9 @@ class Frequency(AnchorInitializer):
 
 
 def tf_idf(documents):
-    """Scores of ids from 0 to the highest in `documents`."""
+    """TF-IDF of ids from 0 to the highest in `documents`."""
     ids = np.concatenate([np.zeros(0, "int64"), *documents])
-    require(len(ids), "`documents` must hold an id.", documents=documents)
+    require(len(ids), "`documents` must have an id.", documents=documents)
     counts = np.bincount(ids)
     once = np.concatenate([np.unique(document) for document in documents])
     with_id = np.bincount(once, minlength=len(counts))
@@ -87,17 +87,18 @@ def _check_document(ids):
     ids = np.asarray(ids)
     are_ids = ids.ndim == 1 and ids.dtype.kind in "iu"
     are_ids = are_ids and ids.min(initial=0) >= 0
-    rule = "`documents` must hold sequences of ids, integers of at least 0."
+    rule = "`documents` must have sequences of ids, non-negative integers."
     require(are_ids or not ids.size, rule, document=ids)
     return ids.astype("int64").ravel()
 
 
 class KMeansPlusPlus(AnchorInitializer):
-    """Anchors span a space of objects, chosen by k-means++.
+    """Makes anchors represent objects that are far apart, by k-means++.
 
     Each object is drawn with a probability proportional to its squared
-    distance from the nearest drawn before. Anchors start as the points drawn
-    where these are as wide as the embedding, else as a random basis.
+    distance from the nearest object drawn before. The initial anchors are the
+    rows drawn if these have the width of the embedding. Otherwise they are a
+    random basis.
 
     Example:
 
@@ -109,13 +110,12 @@ class KMeansPlusPlus(AnchorInitializer):
     True
 
     Args:
-        table: Array `(input_dim, width)` of finite numbers, a point for each
-            object. It is read a part at a time and may be memory-mapped.
-        counts: Optional array `(input_dim,)` of numbers, how often each id
-            occurs. The first half of the anchors then stands for the most
-            frequent ids, and the others are drawn as k-means++ goes on from
-            them. Defaults to `None`.
-        seed: Optional integer. Defaults to one drawn at random.
+        table: Array `(input_dim, width)` of finite numbers, a row for each
+            object. It is read in parts and may be memory-mapped.
+        counts: Optional array `(input_dim,)`, how often each id occurs. Half
+            of the anchors then represent the most frequent ids, and k-means++
+            draws the rest. Defaults to `None`.
+        seed: Optional integer. Defaults to a random one.
 
     References:
         - Arthur & Vassilvitskii, k-means++: The Advantages of Careful
@@ -141,7 +141,7 @@ class KMeansPlusPlus(AnchorInitializer):
     def choose(self, input_dim, num_anchors):
         check_rows("table", self.table, input_dim)
         check_num_anchors(num_anchors, input_dim)
-        # A layer asks for ids and for vectors.
+        # A layer needs both the ids and the vectors.
         if num_anchors not in self._choices:
             rng = np.random.default_rng(self.seed)
             first = ()
@@ -159,7 +159,7 @@ class KMeansPlusPlus(AnchorInitializer):
 
 
 def k_means_seeds(table, number, rng, first=()):
-    """Chooses rows that span a table, as k-means++ starts."""
+    """Chooses rows that are far apart, as in k-means++."""
     ids, left = [], list(first)
     nearest = np.full(len(table), np.inf)
     while len(ids) < number:
@@ -172,7 +172,7 @@ def k_means_seeds(table, number, rng, first=()):
             row = rng.choice(np.setdiff1d(np.arange(len(table)), ids))
         ids.append(int(row))
         for start, rows in float_chunks(table, max(1, _PART // table.shape[1])):
-            # Differences first: sums of products would not be 0 for equal rows.
+            # Differences first: expanded squares would not be 0 for equal rows.
             rows = rows - np.asarray(table[row], "float32")
             part = nearest[start : start + len(rows)]
             np.minimum(part, np.einsum("ij,ij->i", rows, rows), out=part)

@@ -1,4 +1,4 @@
-"""What makes the transform sparse: its loss, and the proximal step."""
+"""Sparse transforms: the L1 loss and its proximal step."""
 
 import keras
 import tensorflow as tf
@@ -12,11 +12,11 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
-# The power of `count / target_nonzeros` that l1 is multiplied by, and the
-# largest factor.
+# l1 is multiplied by this power of `count / target_nonzeros`, up to this
+# factor.
 _TARGET_POWER = 0.5
 _TARGET_FACTOR = 1.5
-# Steps from one adjustment of l1 to the next.
+# Steps between adjustments of l1.
 _TARGET_INTERVAL = 20
 # Random partners of each id of a batch.
 _PARTNERS = 4
@@ -25,15 +25,16 @@ _PRIME, _FACTOR = 2**31 - 1, 1_000_003
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class L1(Settings):
-    """The loss `l1 * sum |T|`, and how `ANTEmbedding` shrinks T by it.
+    """The loss `l1 * sum |T|`, which makes the transform T sparse.
 
-    A step of size eta shrinks by `eta * l1`. Adam and its kin have a step
-    size for each coordinate, `learning_rate / (sqrt(v) + epsilon)`, and so
-    has the threshold with `threshold="coordinate"`: an entry stays 0 where
-    the loss's gradient is below `l1`. `"learning_rate"` shrinks by
-    `learning_rate * l1` everywhere, and so do optimizers with one step size
-    for all coordinates (SGD, Lion), or that do not tell them (Adadelta,
-    Adafactor, Lamb). With many rare ids try it with `l1` from 0.03 to 0.3.
+    After each optimizer step, entries of T move towards 0 by a threshold. It
+    is `l1` times a step size: that of each coordinate with
+    `threshold="coordinate"`, which for Adam and similar optimizers is
+    `learning_rate / (sqrt(v) + epsilon)`. With `threshold="learning_rate"` it
+    is the learning rate. The two are the same for optimizers without step
+    sizes for coordinates (SGD, Lion), or with unknown ones (Adadelta,
+    Adafactor, Lamb). With many rare ids, try `"learning_rate"` and an `l1`
+    from 0.03 to 0.3.
 
     Example:
 
@@ -41,20 +42,19 @@ class L1(Settings):
     >>> layer = kc.ANTEmbedding(1000, 64, l1=l1)
 
     Args:
-        l1: Number of at least 0. Weight of the sum of absolute values of T
-            in the loss. Defaults to `1e-5`.
-        non_negative: Boolean. Whether numbers of T must not be negative.
+        l1: Number, at least 0. Weight of the sum of absolute values of T in
+            the loss. Defaults to `1e-5`.
+        non_negative: Boolean. Whether entries of T must not be negative.
             Defaults to `True`.
         threshold: `"coordinate"` or `"learning_rate"`. Defaults to
             `"coordinate"`.
-        target_nonzeros: Optional integer. Non-zeros of T wanted. `l1`, which
-            must then be positive, is only where it begins: every 20 steps it
-            is multiplied by the root of `nnz / target_nonzeros`, by 1.5 and
-            1 / 1.5 at most. `kc.strip` drops the smallest numbers of what is
-            still too many. Defaults to `None`.
-        negative_weight: Number of at least 0. Weight, in the loss, of the mean
-            of `|t_u| . |t_v|` over pairs of ids of a batch that are not
-            related, drawn at random. Defaults to `0.0`.
+        target_nonzeros: Optional integer, the target number of non-zeros of T.
+            Every 20 steps, `l1` (which must be positive) is multiplied by the
+            root of `nnz / target_nonzeros`, limited to 1.5 and 1 / 1.5.
+            `kc.strip` drops the smallest entries above the target.
+        negative_weight: Number, at least 0. Weight in the loss of the mean of
+            `|t_u| . |t_v|` over random pairs of unrelated ids of a batch.
+            Defaults to `0.0`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class L1(Settings):
         self.target_nonzeros = check_positive_int(
             "target_nonzeros", target_nonzeros, optional=True
         )
-        rule = "`target_nonzeros` must come with a positive `l1`."
+        rule = "`target_nonzeros` needs a positive `l1`."
         require(target_nonzeros is None or self.l1, rule, l1=l1)
         self.negative_weight = check_positive_number(
             "negative_weight", negative_weight, zero=True
@@ -81,11 +81,11 @@ class L1(Settings):
 
     @property
     def by_coordinate(self) -> bool:
-        """Whether each coordinate has a threshold of its own."""
+        """Whether each coordinate has a separate threshold."""
         return self.threshold == "coordinate"
 
     def follow_target(self, l1: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """The next `l1`, nearer to what gives `target_nonzeros`."""
+        """The next `l1`, which leads towards `target_nonzeros`."""
         ratio = tf.cast(count + 1, "float32") / self.target_nonzeros
         factor = tf.clip_by_value(
             ratio**_TARGET_POWER, 1 / _TARGET_FACTOR, _TARGET_FACTOR
@@ -94,7 +94,7 @@ class L1(Settings):
 
 
 def get_l1(identifier, non_negative=True):
-    """A new `L1`, of a number, another one or a serialized form."""
+    """A new `L1` from a number, an `L1` or a serialized one."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, L1):
@@ -103,13 +103,13 @@ def get_l1(identifier, non_negative=True):
 
 
 def proximal_step(rows, l1, l1_value, anchors, optimizer):
-    """Follows a step of an optimizer that moved T."""
+    """The proximal step after an optimizer step that moved T."""
     check_optimizer(optimizer)
-    # XLA leaves this out; there, `get_transform` and saving find it.
+    # XLA skips this check; `get_transform` and saving repeat it.
     tf.debugging.check_numerics(
         anchors.value,
-        f"`{anchors.path}` must be finite after a step. Lower the learning "
-        "rate, or look for NaN in the inputs and the loss. Received",
+        f"`{anchors.path}` must be finite after a step. Use a lower learning "
+        "rate, or check for NaN in the inputs and the loss. Received",
     )
     step = StepSize(optimizer, rows.variable, l1.by_coordinate)
     weight = tf.convert_to_tensor(l1_value.value)
@@ -131,35 +131,35 @@ def shrink(rows, threshold, non_negative, free=None):
     threshold = tf.cast(threshold, rows.dtype)
     if free is not None:
         threshold = tf.where(free, tf.zeros_like(rows), threshold)
-    # Infinite thresholds would make a product of 0 and infinity.
+    # Infinite thresholds would multiply 0 by infinity.
     shrunk = rows - tf.clip_by_value(rows, -threshold, threshold)
     return tf.maximum(shrunk, 0) if non_negative else shrunk
 
 
 def check_optimizer(optimizer):
-    """Raises if the optimizer's steps undo proximal steps."""
-    # `SparseRowOptimizer` makes the steps of another.
+    """Raises if the optimizer would undo proximal steps."""
+    # `SparseRowOptimizer` wraps another optimizer.
     optimizer = getattr(optimizer, "inner", optimizer)
     name = type(optimizer).__name__
     kinds = (getattr(keras.optimizers, kind, None) for kind in ("Ftrl", "Muon"))
     require(
         not isinstance(optimizer, tuple(filter(None, kinds))),
-        "The optimizer of an `ANTEmbedding` must move weights from where they "
-        "are, each by itself, as Adam and SGD do.",
+        "The optimizer of an `ANTEmbedding` must update each weight separately "
+        "from its current value, as Adam and SGD do.",
         optimizer=name,
     )
     require(
         not getattr(optimizer, "use_ema", False),
-        "`use_ema` must be False with an `ANTEmbedding`: averages of sparse "
+        "`use_ema` must be False with an `ANTEmbedding`, as averages of sparse "
         "weights are not sparse.",
         use_ema=True,
     )
 
 
 def separation(ids, rows, weight, relations=None, mask_zero=False):
-    """The mean of `|t_u| . |t_v|` over random pairs, not related, weighted."""
-    # In an order that is the same on all devices and changes with the
-    # batch: multiples of the ids modulo a prime.
+    """`weight` times the mean of `|t_u| . |t_v|` over random other pairs."""
+    # The order is the same on all devices and differs between batches:
+    # multiples of the ids modulo a prime.
     ids = tf.cast(ids, tf.int64)
     factor = _FACTOR + tf.math.floormod(tf.reduce_sum(ids), _FACTOR)
     order = tf.argsort(tf.math.floormod(ids * factor, _PRIME))
@@ -168,7 +168,7 @@ def separation(ids, rows, weight, relations=None, mask_zero=False):
     number = tf.size(ids)
     total = count = 0.0
     for shift in range(1, _PARTNERS + 1):
-        # Not `tf.roll`: XLA does it wrong on axes of unknown size.
+        # XLA computes `tf.roll` wrongly on axes of unknown size.
         others = tf.math.floormod(tf.range(number) + shift, number)
         partners = tf.gather(ids, others)
         counts = tf.cast(tf.not_equal(ids, partners), rows.dtype)

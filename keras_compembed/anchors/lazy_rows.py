@@ -1,4 +1,4 @@
-"""Transforms that are held whole, and shrunk at once or when read."""
+"""Transforms stored in full, shrunk after each step or when read."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ from keras_compembed.utils.tensor_ops import custom_gradient
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class DenseRows(TransformRows):
-    """All of T, shrunk after each step: Algorithm 1 of Liang et al."""
+    """All of T, shrunk after each step (Algorithm 1 of Liang et al.)."""
 
     def make_variables(self):
         self.variable = self.add_transform(
@@ -57,12 +57,12 @@ class DenseRows(TransformRows):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LazyRows(TransformRows):
-    """Rows that owe shrinkage, which is taken when they are next read."""
+    """Rows with delayed shrinkage, applied when they are next read."""
 
-    # A clock adds up `learning rate * l1` of all steps. A row knows the clock
-    # when it was last settled; what passed since is the threshold it owes:
-    # thresholds add up. Rows that a step moves are shrunk at once; they are
-    # marked when gradients are taken, so that any later graph finds them.
+    # A clock sums up `learning rate * l1` over all steps, and each row stores
+    # its value at the last update. The difference is the threshold to apply,
+    # as thresholds add up. Rows that a step moves are shrunk at once. They are
+    # marked when gradients are taken, so that later graphs find them.
 
     def make_variables(self):
         self.variable = self.add_transform(
@@ -72,17 +72,17 @@ class LazyRows(TransformRows):
 
     def _make_clock(self, follows_rows):
         num_rows = self.num_rows
-        # float64: learning rate * l1 may be 1e-9 of their sum.
+        # float64, as learning rate * l1 may be 1e-9 of the sum.
         self._clock = self.add_variable("clock", (), "float64")
         self._settled = self.add_variable("settled", (num_rows,), "float64")
-        # Thresholds of optimizers that follow coordinates: while a row is not
-        # looked up, the mean 1 / divisor of its non-zeros stands for all.
+        # For optimizers with thresholds by coordinate: until a row is looked
+        # up, the mean of 1 / divisor over its non-zeros applies to all.
         self._rate = self.add_variable("rate", (num_rows,), "float32")
         start = "zeros" if self.l1.by_coordinate else "ones"
         self._default_rate = self.add_variable(
             "default_rate", (), "float32", start
         )
-        # Whether rows that a step moves are more than settled later.
+        # Whether to mark rows that a step moves.
         self._follows_rows = follows_rows
         if follows_rows:
             self._pending = self.add_variable("pending", (num_rows,), "uint8")
@@ -108,11 +108,11 @@ class LazyRows(TransformRows):
         )
 
     def _settling(self, rows, ids, use, training):
-        """`use` of rows without what they owe; gradients settle them."""
+        """Applies `use` to shrunk rows; gradients store these rows."""
         clock = tf.identity(self._clock.value)
         effective = self._shrink(rows, ids, clock, training)
         if not self.variable.trainable:
-            # Gradient tapes watch it all the same.
+            # Gradient tapes watch it in any case.
             return use(effective)[0]
 
         @custom_gradient
@@ -129,7 +129,7 @@ class LazyRows(TransformRows):
         return settle(rows)
 
     def _settle(self, ids, rows, clock):
-        """Stores rows as they are, before the optimizer moves them."""
+        """Stores shrunk rows before the optimizer moves them."""
         if not self.variable.trainable:
             return
         write_rows(self.variable, ids, rows)
@@ -152,7 +152,7 @@ class LazyRows(TransformRows):
         if training or tf.executing_eagerly():
             owed = clock - gather_rows(self._settled, ids)
             return tf.cast(owed, "float32")
-        # LiteRT has no float64. Of all rows, converters compute it.
+        # LiteRT has no float64. Converters fold this constant for all rows.
         owed = tf.cast(clock - own_value(self._settled), "float32")
         return tf.gather(owed, ids)
 
@@ -170,7 +170,7 @@ class LazyRows(TransformRows):
             self._touched.setdefault(_replica(), []).append(ids)
 
     def _moved(self, step):
-        """Rows that the step moved, as a list of tensors of ids."""
+        """The rows that a step moved, as a list of tensors of ids."""
         touched = self._touched.pop(_replica(), [None])
         if all(map(_is_at_hand, touched)) and not step.accumulates:
             return touched
@@ -188,7 +188,7 @@ class LazyRows(TransformRows):
         write(self._clock, clock)
 
     def _step(self, ids, step, amount, clock):
-        # Ids of two look-ups may overlap: the second then finds them done.
+        # Ids of two lookups may overlap: the second one skips them.
         due = gather_rows(self._settled, ids) < clock
         if step.slot is None:
             rates = tf.ones((tf.shape(ids)[0], 1))
@@ -203,8 +203,8 @@ class LazyRows(TransformRows):
         )
         write_rows(self.variable, ids, rows)
         write_rows(self._settled, ids, tf.fill(tf.shape(ids), clock))
-        # Of what is left: where the optimizer had next to no gradient, the
-        # rate is nearly boundless, and so different after any rounding.
+        # Only non-zeros count: without a gradient, rates are nearly unbounded
+        # and depend on rounding.
         left = tf.cast(tf.not_equal(rows, 0), rates.dtype)
         rates = tf.math.divide_no_nan(
             tf.reduce_sum(left * rates, axis=1), tf.reduce_sum(left, axis=1)
@@ -235,7 +235,7 @@ class LazyRows(TransformRows):
 
     def _reset(self):
         empty = ~np.asarray(self.variable.value).any(axis=1)
-        # A row of zeros has a rate again when it is next moved.
+        # An empty row gets a rate when a step next moves it.
         self._rate.assign(np.where(empty, 0, self._rate.numpy()))
         self._settled.assign(np.zeros(len(empty)))
         self._clock.assign(0)
@@ -266,13 +266,13 @@ class LazyRows(TransformRows):
 
 def _replica():
     context = tf.distribute.get_replica_context()
-    # A tensor while a graph is made; its constant value is the number.
+    # This is a tensor while tracing; its constant value is the number.
     replica = 0 if context is None else context.replica_id_in_sync_group
     return int(tf.get_static_value(tf.convert_to_tensor(replica)))
 
 
 def _is_at_hand(tensor):
-    """Whether the graph being made can use a tensor of a graph, or None."""
+    """Whether the current graph can use a tensor; False for None."""
     graph = getattr(tensor, "graph", None)
     if graph is None:
         return False

@@ -1,13 +1,13 @@
-"""Orthogonal matching pursuit of many rows, also without crossing 0."""
+"""Orthogonal matching pursuit for many rows, optionally non-negative."""
 
 import numpy as np
 
-# Agreement below this part of a row's length is rounding of float32.
+# Below this share of a row's length, agreement is float32 rounding.
 NO_AGREEMENT = 1e-5
 
 
 def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
-    """Weights of a few vectors of length 1 that add up to rows."""
+    """Weights of a few unit vectors that approximate rows."""
     explained = np.zeros((len(products), max_nonzeros), "float32")
     columns = np.zeros(explained.shape, "int64")
     weights = np.zeros(explained.shape)
@@ -29,17 +29,17 @@ def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
 
 
 def least_squares(gram, columns, used, goal):
-    """Weights of the vectors used that have such products."""
+    """Weights of the used vectors, by least squares."""
     equations = gram[columns[:, :, None], columns[:, None, :]]
     equations *= used[:, :, None] & used[:, None, :]
     diagonal = np.arange(columns.shape[1])
-    # Vectors that are nearly the same have a solution too.
+    # Nearly equal vectors must have a solution as well.
     equations[:, diagonal, diagonal] += np.where(used, NO_AGREEMENT**2, 1)
     return np.linalg.solve(equations, goal[:, :, None])[:, :, 0]
 
 
 class _Search:
-    """Rows that are not done, which have as many vectors each."""
+    """Rows in progress, all with the same number of vectors."""
 
     def __init__(self, products, gram, max_nonzeros):
         self._gram, self._gram32 = gram, gram.astype("float32")
@@ -59,7 +59,7 @@ class _Search:
             self._directions = self._directions[kept]
 
     def best(self):
-        """Vectors that agree most with what is left, and how much."""
+        """The vectors closest to the residuals, and their agreement."""
         taken = self._columns[:, : self._done]
         left = self._products.copy()
         _subtract(left, self._gram32, taken, self.weights)
@@ -69,15 +69,15 @@ class _Search:
         return best, np.take_along_axis(agreement, best[:, None], 1)[:, 0]
 
     def add(self, best):
-        """Adds vectors; by how much the squared distances are lower."""
+        """Adds vectors; returns the decrease of squared distances."""
         done = self._done
         every = np.arange(len(best))
         shared = self._gram[best[:, None], self._columns[:, :done]]
         before = self._directions[:, :done, :done]
         parts = np.einsum("nij,nj->ni", before, shared)
         square = self._gram[best, best] - np.einsum("ni,ni->n", parts, parts)
-        # What is new of a vector is at least so long, since so much of it
-        # agrees with a row; but large weights bring rounding.
+        # The new part of a vector is at least this long, as it agrees with a
+        # row. Large weights cause rounding errors.
         square = np.maximum(square, NO_AGREEMENT**2)
         new = self._directions[:, done]
         new[:, :done] = -np.einsum("nij,ni->nj", before, parts)
@@ -92,10 +92,10 @@ class _Search:
 
 
 def pursue_non_negative(products, lengths, gram, max_nonzeros, limits=None):
-    """Weights above 0 of a few vectors of length 1 that add up to rows."""
+    """Positive weights of a few unit vectors that approximate rows."""
     search = _NonNegative(products, gram, max_nonzeros, limits)
     rows = np.arange(len(products))
-    # Places of vectors that were taken out may be filled once more.
+    # Places of removed vectors may be filled again.
     for done in range(2 * max_nonzeros):
         rows = search.add(rows, NO_AGREEMENT * lengths[rows])
         if not len(rows):
@@ -121,7 +121,7 @@ class _NonNegative:
             self.allowed = np.arange(max_nonzeros) < limits[:, None]
 
     def add(self, rows, least):
-        """Adds the vector that agrees most with what is left."""
+        """Adds the vector closest to each residual."""
         free = ~self.used[rows] & self.allowed[rows]
         some = free.any(axis=1)
         rows, free, least = rows[some], free[some], least[some]
@@ -145,7 +145,7 @@ class _NonNegative:
         return self.used[rows, :width] * products
 
     def note(self, rows, width):
-        """Keeps what the first weights of rows explain that are so many."""
+        """Records the part explained by the first fit of each length."""
         explained = self.weights[rows, :width] * self._goal(rows, width)
         explained = explained.sum(axis=1)
         number = np.count_nonzero(self.used[rows, :width], axis=1)
@@ -154,7 +154,7 @@ class _NonNegative:
         self.explained[rows[first], last[first]] = explained[first]
 
     def fit(self, rows, width):
-        """Fits the first `width` weights, which must stay above 0."""
+        """Fits the first `width` weights, which must stay positive."""
         while len(rows):
             used = self.used[rows, :width]
             goal = least_squares(
@@ -167,7 +167,7 @@ class _NonNegative:
             crossing = (goal <= 0) & used
             with np.errstate(divide="ignore", invalid="ignore"):
                 part = np.where(crossing, weights / (weights - goal), np.inf)
-            # A new weight is 0, and its goal may be 0 by rounding.
+            # A new weight is 0, and rounding may make its goal 0.
             part[np.isnan(part)] = 0
             first = part.min(axis=1, keepdims=True)
             weights = weights + np.minimum(first, 1) * (goal - weights)
@@ -179,7 +179,7 @@ class _NonNegative:
 
 
 def _subtract(left, gram, columns, weights):
-    """Takes products of weighted vectors off those of rows, in place."""
+    """Subtracts products of weighted vectors from those of rows, in place."""
     for place in range(columns.shape[1]):
         weight = weights[:, place, None].astype("float32")
         if weight.any():

@@ -14,13 +14,13 @@ from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# About 1.6 GB while they are made.
+# Uses about 1.6 GB while pairs are made.
 _MOST_PAIRS = 20_000_000
-# Tokens at a time: a window's length times as many pairs are in memory.
+# Tokens at a time. Memory holds `window` times as many pairs.
 _TOKENS = 1 << 18
-# Distinct pairs that wait to be merged with all others.
+# Distinct pairs to collect before they are merged.
 _WAITING = 1 << 22
-# Counts above it rank alike.
+# Higher counts rank alike.
 _MOST = (1 << 32) - 1
 
 
@@ -28,9 +28,9 @@ _MOST = (1 << 32) - 1
 class Relations:
     """Pairs of related objects.
 
-    Relations go both ways. Repeated pairs count once, and pairs of an object
-    with itself are left out. `len(relations)` is the number of pairs, and
-    `relations | others` joins relations of the same objects.
+    Relations are symmetric. Duplicate pairs count once, and pairs of an object
+    with itself are dropped. `len(relations)` is the number of pairs, and
+    `relations | others` is the union for the same objects.
 
     Example:
 
@@ -41,7 +41,7 @@ class Relations:
 
     Args:
         pairs: Integer array `(pairs, 2)` of ids.
-        input_dim: Integer up to 2**31, the number of objects.
+        input_dim: Integer, at most 2**31. The number of objects.
 
     Attributes:
         input_dim: Integer.
@@ -53,7 +53,7 @@ class Relations:
     """
 
     def __init__(self, pairs: ArrayLike, input_dim: int):
-        # Of larger ones the keys would not fit in int64.
+        # The keys of larger ones would not fit in int64.
         self.input_dim = check_positive_int(
             "input_dim", input_dim, maximum=2**31
         )
@@ -77,7 +77,7 @@ class Relations:
 
     @classmethod
     def from_clusters(cls, labels: ArrayLike) -> "Relations":
-        """Relates all objects of a cluster with each other.
+        """Relates all objects in a cluster with each other.
 
         Example:
 
@@ -85,19 +85,19 @@ class Relations:
         [[0, 2], [1, 4]]
 
         Args:
-            labels: Integer array `(input_dim,)`, the cluster of each object.
-                Negative where it is in none. At most 20,000,000 pairs.
+            labels: Integer array `(input_dim,)`, the cluster of each object,
+                negative for none. At most 20,000,000 pairs.
         """
         labels = np.asarray(labels)
         require(
             labels.ndim == 1 and labels.dtype.kind in "iu",
-            "`labels` must hold one integer for each object.",
+            "`labels` must have one integer for each object.",
             labels=labels,
         )
         order = np.argsort(labels, kind="stable")
         order = order[np.searchsorted(labels[order], 0) :]
         ends = np.searchsorted(labels[order], labels[order], side="right")
-        # Each with those after it in its cluster.
+        # Pair each object with the later ones of its cluster.
         places = np.arange(len(order))
         lengths = ends - places - 1
         rule = f"`labels` must make at most {_MOST_PAIRS:,} pairs."
@@ -116,7 +116,7 @@ class Relations:
         min_information: float | None = None,
         ignore: ArrayLike = (),
     ) -> "Relations":
-        """Relates ids that occur near each other in a text.
+        """Relates ids that occur close to each other in a text.
 
         Example:
 
@@ -125,22 +125,21 @@ class Relations:
         [[0, 1], [0, 4], [1, 3], [3, 4]]
 
         Args:
-            tokens: Integer array of ids in the order of the text, or a
-                sequence of documents, each such an array.
+            tokens: Integer array of ids in text order, or a sequence of such
+                arrays, one for each document.
             input_dim: Integer, the number of ids.
-            window: Positive integer, how many places two ids may be apart.
-                Defaults to `10`.
-            min_count: Positive integer, how often two ids must. Defaults to
-                `1`.
-            top: Optional positive integer. Keeps for each id so many ids that
-                are most often near it. Defaults to all.
-            min_information: Optional number. Keeps pairs of at least this
+            window: Positive integer, the largest distance of two ids in
+                tokens. Defaults to `10`.
+            min_count: Positive integer, how often two ids must be that close.
+                Defaults to `1`.
+            top: Optional positive integer. Keeps only the `top` most frequent
+                neighbors of each id. Defaults to `None`: all.
+            min_information: Optional number. Keeps pairs with at least this
                 pointwise mutual information,
-                `log(count(u, v) * total / (count(u) * count(v)))`, in nats:
-                those above 0 occur together more often than by chance.
-                Defaults to all.
-            ignore: Ids that are related to none, such as that of padding.
-                Defaults to none.
+                `log(count(u, v) * total / (count(u) * count(v)))`, in nats.
+                Pairs above 0 occur more often than by chance. Defaults to
+                `None`: all.
+            ignore: Ids without relations, such as padding. Defaults to none.
         """
         check_positive_int("min_count", min_count)
         check_positive_int("input_dim", input_dim, maximum=2**31)
@@ -159,10 +158,10 @@ class Relations:
     def from_wordnet(
         cls, vocabulary: list | tuple, folder: str | os.PathLike
     ) -> "Relations":
-        """Relates words that WordNet relates at once.
+        """Relates words that are directly related in WordNet.
 
-        Those are synonyms, hypernyms with their hyponyms, and antonyms, of
-        the base forms ("dog") of inflected words ("dogs") too.
+        These are synonyms, antonyms, and hypernyms with their hyponyms.
+        Inflected words ("dogs") have the relations of their base form ("dog").
 
         Example:
 
@@ -173,10 +172,10 @@ class Relations:
         [[1, 2]]
 
         Args:
-            vocabulary: Sequence of words, the id of each its place.
+            vocabulary: Sequence of words. The position of a word is its id.
             folder: Path of the folder of WordNet's database files
-                (`data.noun` and so on, `dict` in its distribution), or of a
-                zip file of it, such as NLTK's `corpora/wordnet.zip`.
+                (`data.noun` and so on; `dict` in its distribution), or of a
+                zip file of that folder, e.g. NLTK's `corpora/wordnet.zip`.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197),
@@ -193,17 +192,17 @@ class Relations:
         return np.stack([first, second], axis=1)[first < second]
 
     def free_entries(self, anchor_ids: ArrayLike) -> tuple:
-        """The entries of a transform that relations keep from shrinking.
+        """Returns the entries of a transform that are not shrunk.
 
-        Entry (u, c) is one if u is related to the object that anchor c stands
-        for: the ones of the paper's 1 - S(G).
+        Entry (u, c) is one of them if u is related to the object that anchor c
+        represents. In the paper, these entries are 1 in 1 - S(G).
 
         Args:
             anchor_ids: Integer array `(num_anchors,)`, -1 for no object.
 
         Returns:
-            int64 arrays `offsets` `(input_dim + 1,)` and `columns`: those of
-            row u are `columns[offsets[u]:offsets[u + 1]]`, rising.
+            int64 arrays `offsets` `(input_dim + 1,)` and `columns`. The sorted
+            columns of row u are `columns[offsets[u]:offsets[u + 1]]`.
         """
         anchor_ids = np.asarray(anchor_ids)
         anchors = np.flatnonzero(anchor_ids != -1)
@@ -219,9 +218,9 @@ class Relations:
         return np.append(0, np.cumsum(in_row)), columns[order]
 
     def get_config(self) -> dict:
-        """The arguments of `from_config`, with pairs compressed to text."""
+        """Returns the arguments of `from_config`, with compressed pairs."""
         keys = self.pairs @ [self.input_dim, 1]
-        # Small numbers, of which most bytes are 0.
+        # Small numbers compress well.
         steps = np.diff(keys, prepend=0)
         return {"pairs": pack_array(steps), "input_dim": self.input_dim}
 
@@ -236,8 +235,8 @@ class Relations:
             return NotImplemented
         require(
             other.input_dim == self.input_dim,
-            f"Relations of {self.input_dim} objects must be joined with others "
-            "of these.",
+            "`|` must join relations of the same number of objects, "
+            f"{self.input_dim}.",
             input_dim=other.input_dim,
         )
         pairs = np.concatenate([self.pairs, other.pairs])
@@ -248,13 +247,13 @@ class Relations:
 
 
 def _ranges(starts, lengths):
-    """The integers of ranges, one range after the other."""
+    """The integers of several ranges, one range after the other."""
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def count_pairs(tokens, input_dim, window, ignore=()):
-    """Counts how often two different ids are at most `window` places apart."""
+    """Counts how often two different ids are at most `window` apart."""
     window = check_positive_int("window", window)
     ignored = np.zeros(input_dim, bool)
     ignored[check_ids("ignore", list(ignore), input_dim)] = True
@@ -286,10 +285,10 @@ def mutual_information(keys, counts, input_dim):
 
 
 def among_top(keys, counts, input_dim, top):
-    """Boolean array: pairs that are among the `top` of one of their ids."""
+    """Boolean array: whether a pair is in the `top` of one of its ids."""
     first, second = np.divmod(keys, input_dim)
-    # As keys are sorted, the others of an id are in order too: first the
-    # lower ones, then the higher. A stable sort keeps that.
+    # As keys are sorted, the partners of an id are in order as well: lower
+    # ones first, then higher ones. A stable sort keeps that order.
     ids = np.concatenate([second, first])
     counts = np.minimum(counts, _MOST)
     order = np.argsort(ids << 32 | np.tile(_MOST - counts, 2), kind="stable")
@@ -307,21 +306,21 @@ def check_ids(name, ids, input_dim):
         return array.astype("int64")
     require(
         array.ndim == 1 and array.dtype.kind in "iu",
-        f"`{name}` must hold sequences of integers.",
+        f"`{name}` must have sequences of integers.",
         shape=array.shape,
         dtype=array.dtype.name,
     )
     for extreme in (array.min(), array.max()):
-        rule = f"`{name}` must hold ids from 0 to below {input_dim}."
+        rule = f"`{name}` must have ids from 0 to below {input_dim}."
         require(0 <= extreme < input_dim, rule, id=int(extreme))
     return array
 
 
 def _merge_counts(parts):
-    """Sums of the counts of parts, each of sorted keys."""
+    """Adds up the counts of parts with sorted keys."""
     keys = np.concatenate([keys for keys, _ in parts])
     counts = np.concatenate([counts for _, counts in parts])
-    # Quick for a few runs that are sorted already.
+    # A stable sort is fast for a few sorted runs.
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -331,7 +330,7 @@ def _merge_counts(parts):
 
 
 def _join(tokens, input_dim, window):
-    """One array of all documents, with -1 between them."""
+    """One array of all documents, separated by -1."""
     if not isinstance(tokens, np.ndarray):
         tokens = list(tokens)
     if len(tokens) and isinstance(tokens[0], numbers.Integral):

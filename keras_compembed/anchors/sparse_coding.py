@@ -16,9 +16,9 @@ from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 
-# Numbers of products of rows with anchors at a time.
+# Products of rows with anchors to compute at a time.
 _PART = 1 << 18
-# How much anchors hold to where they were, for those of hardly any row.
+# Keeps anchors with hardly any rows close to their previous values.
 _RIDGE = 1e-6
 
 
@@ -48,7 +48,7 @@ def learn_dictionary(
     verbose=1,
     total_nonzeros=None,
 ):
-    """Learns anchors and a sparse T whose product is close to a table."""
+    """Learns anchors and a sparse T with a product close to a table."""
     table = check_fitted_table(table, shards=True)
     check_num_anchors(num_anchors, len(table))
     budget = _Budget(table, max_nonzeros, total_nonzeros, sample_weight)
@@ -72,19 +72,19 @@ def learn_dictionary(
                 used = np.bincount(transform.columns, minlength=num_anchors)
                 unused = np.flatnonzero(used == 0)
                 if len(unused):
-                    # They become the rows furthest from their codes.
+                    # Move them to the rows with the largest errors.
                     rows = np.argsort(-squares, kind="stable")[: len(unused)]
                     anchors[unused] = _of_length_1(table[np.sort(rows)])
             bar.update(done + 1, [("loss", loss)])
     except KeyboardInterrupt:
         if best is None:
             raise
-        print("\nInterrupted: the best anchors so far are kept.")
+        print("\nInterrupted. Keeping the best anchors so far.")
     return best
 
 
 class _Budget:
-    """How many non-zeros there may be."""
+    """Limits of the number of non-zeros."""
 
     def __init__(self, table, of_row, total, sample_weight):
         check_positive_int("total_nonzeros", total, optional=True)
@@ -94,15 +94,14 @@ class _Budget:
         self.of_row, self.total, self.weight = of_row, total, weight
 
     def gains(self, explained, start):
-        """What each number of rows from `start` on is worth."""
+        """The error decrease of each entry of rows, from row `start`."""
         gains = np.diff(explained, axis=1, prepend=np.float32(0))
-        # A number counts no more than those before it, without which it
-        # cannot be had.
+        # An entry gains no more than the entries before it, as it needs them.
         gains = np.minimum.accumulate(gains, axis=1)
         return gains * self.weight[start : start + len(gains), None]
 
     def share(self, explained):
-        """Non-zeros of each row, where they lower the distance most."""
+        """Non-zeros of each row, shared out by the largest gains."""
         gains = self.gains(explained, 0)
         if self.total >= gains.size:
             return np.count_nonzero(gains > 0, axis=1)
@@ -112,7 +111,7 @@ class _Budget:
 
 
 def _code(table, anchors, budget, non_negative):
-    """`SparseTransform`, and the squared distance of each row."""
+    """A `SparseTransform` and the squared error of each row."""
     units = _Units(anchors, non_negative)
     limits = known = None
     if budget.total is not None:
@@ -151,12 +150,12 @@ def _code(table, anchors, budget, non_negative):
 
 
 def _explained(table, units, budget):
-    """What numbers of rows explain, those at least that are worth most."""
+    """The error decrease by entries of rows, at least the best `total`."""
     explained, columns, best = [], [], np.zeros(0, "float32")
     for start, chunk in float_chunks(table, units.rows_at_a_time):
         least = None
-        # Numbers of one row are worth less and less: what is below the best
-        # `total` of other rows needs no more.
+        # Gains decrease within a row. Below the best `total` so far, further
+        # entries of the row cannot be among the best.
         if not units.non_negative and len(best) == budget.total:
             weights = budget.weight[start : start + len(chunk)]
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -175,13 +174,13 @@ def _explained(table, units, budget):
 
 
 class _Units:
-    """Anchors, for the pursuit of length 1."""
+    """Anchors scaled to length 1, for the pursuit."""
 
     def __init__(self, anchors, non_negative):
         self.anchors = anchors.astype("float32")
         anchors = anchors.astype("float64")
         lengths = np.linalg.norm(anchors, axis=1)
-        # No row agrees with an anchor of 0, so its length does not matter.
+        # No row agrees with a zero anchor, so any length will do.
         lengths[lengths == 0] = 1
         units = anchors / lengths[:, None]
         self._gram = units @ units.T
@@ -191,7 +190,7 @@ class _Units:
         self.rows_at_a_time = max(1, _PART // len(anchors))
 
     def pursue(self, rows, max_nonzeros, limits=None, least=None):
-        """Anchors of rows, their float32 weights, and what they explain."""
+        """Anchors of rows, float32 weights, and the error decrease."""
         arguments = (
             rows @ self._units,
             np.linalg.norm(rows, axis=1),
@@ -205,7 +204,7 @@ class _Units:
         return found, self._of_anchors(found, weights), explained
 
     def fit(self, rows, known, counts):
-        """Weights of the first anchors of those known for each row."""
+        """Weights of the first anchors of each row."""
         used = np.arange(known.shape[1]) < counts[:, None]
         goal = used * np.take_along_axis(rows @ self._units, known, axis=1)
         weights = least_squares(self._gram, known, used, goal)
@@ -216,7 +215,7 @@ class _Units:
 
 
 def _fit_anchors(table, transform, anchors, weight):
-    """Least squares for the anchors, from where they were."""
+    """Fits anchors by least squares, starting from the current ones."""
     gram = np.zeros((len(anchors), len(anchors)))
     products = np.zeros(anchors.shape)
     rows = max(1, _PART // max(anchors.shape))

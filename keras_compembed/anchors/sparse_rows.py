@@ -1,4 +1,4 @@
-"""Transforms with few numbers in each row, whose places move or are fixed."""
+"""Transforms with few entries in each row, in learned or fixed columns."""
 
 import keras
 import numpy as np
@@ -21,14 +21,14 @@ from keras_compembed.optimizers.running_optimizer import losses_are_scaled
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# Places of a row that may change their column in one step.
+# Largest number of columns that change in a row in one step.
 _GROWN_AT_ONCE = 4
 _DEFAULT_ROOM = 16
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseRows(LazyRows):
-    """Room for a few numbers and their columns per row; shrunk as lazy rows."""
+    """A few entries with their columns in each row; shrinks like `LazyRows`."""
 
     _settings = ("max_nonzeros",)
 
@@ -52,9 +52,9 @@ class SparseRows(LazyRows):
             "columns", shape, "int32", self.start.columns
         )
         self.variable = self.add_transform(shape, self.start.values)
-        # Of rows that a step waits for, places that have a column only since
-        # then. Of other rows, places that were settled to 0, of which the
-        # optimizer has something left.
+        # In rows that a step is about to move, the places with a new column.
+        # In other rows, the places that shrank to 0 and may still have
+        # optimizer state.
         self._grown = self.add_variable("grown", shape, "uint8")
         self._make_clock(follows_rows=True)
 
@@ -110,9 +110,9 @@ class SparseRows(LazyRows):
     def after_step(self, step, amount):
         require(
             not losses_are_scaled(self.compute_dtype),
-            "`transform` must not be 'sparse' where a `LossScaleOptimizer` "
-            "scales losses. Pass 'lazy', compile with `auto_scale_loss=False`, "
-            "or train in 'mixed_bfloat16'.",
+            "`transform` must not be 'sparse' with a `LossScaleOptimizer` that "
+            "scales losses. Use 'lazy', `auto_scale_loss=False` in `compile`, "
+            "or 'mixed_bfloat16'.",
             transform="sparse",
         )
         super().after_step(step, amount)
@@ -152,14 +152,14 @@ class SparseRows(LazyRows):
         longest = int(transform.row_lengths.max(initial=0))
         require(
             longest <= self.max_nonzeros,
-            "`max_nonzeros` must be at least the most non-zeros of a row.",
+            "`max_nonzeros` must be at least the largest number of a row.",
             max_nonzeros=self.max_nonzeros,
             of_a_row=longest,
         )
         columns, values = [], []
         for part in self.chunks():
             dense = transform.dense_rows(*part)
-            # Free places get columns that the row lacks.
+            # Free places get columns that the row does not have yet.
             order = np.argsort(dense == 0, axis=1, kind="stable")
             columns.append(order[:, : self.max_nonzeros].astype("int32"))
             values.append(np.take_along_axis(dense, columns[-1], axis=1))
@@ -168,8 +168,8 @@ class SparseRows(LazyRows):
         self._reset()
 
     def state(self):
-        # Slots of the optimizer are by place, so places must come back as
-        # they are, free ones too: these wait for their columns' gradients.
+        # Optimizer slots are by place, so all places must be restored, free
+        # ones included: they wait for gradients of their columns.
         columns = self.columns.numpy()
         dtype = np.min_scalar_type(self.num_anchors - 1)
         state = {**super().state(), "places": columns.astype(dtype)}
@@ -203,10 +203,10 @@ class SparseRows(LazyRows):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FixedRows(TransformRows):
-    """Compressed rows, as in `SparseTransform`, whose places are fixed."""
+    """Compressed rows, as in `SparseTransform`, with fixed columns."""
 
-    # No proximal step moves them. Where numbers must not be negative, those
-    # that a step of the optimizer makes so become 0, and keep their places.
+    # No proximal step follows. With `non_negative`, entries that become
+    # negative in an optimizer step are set to 0 and keep their places.
 
     _settings = "num_nonzeros", "longest_row", "trainable"
 
@@ -225,7 +225,7 @@ class FixedRows(TransformRows):
         return rows
 
     def make_variables(self):
-        # Without non-zeros too, look-ups have something to look at.
+        # At least one entry, so that lookups work without non-zeros.
         length = max(1, self.num_nonzeros)
         large = self.num_nonzeros > np.iinfo("int32").max
         self._offsets = self.add_variable(
@@ -244,11 +244,11 @@ class FixedRows(TransformRows):
             )
 
     def read(self, ids, room, training=False):
-        # XLA leaves this out.
+        # XLA skips this check.
         tf.debugging.assert_equal(
             self._offsets.value[-1],
             tf.cast(self.num_nonzeros, self._offsets.dtype),
-            f"Weights such as {self._offsets.path} must be set, or loaded, "
+            f"Weights such as {self._offsets.path} must be set or loaded "
             "first: the configuration alone does not hold the transform.",
         )
         num_anchors = self.num_anchors

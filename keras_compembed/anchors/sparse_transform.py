@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class SparseTransform:
-    """A matrix of which only the non-zeros are held, row after row."""
+    """The non-zeros of a matrix, row by row."""
 
     offsets: np.ndarray
     columns: np.ndarray
@@ -60,7 +60,7 @@ class SparseTransform:
         return dense
 
     def append(self, other):
-        """The same with the rows of another one below."""
+        """Returns this matrix with the rows of another one below."""
         below = self.offsets[-1] + other.offsets[1:].astype("int64")
         return SparseTransform(
             np.concatenate([self.offsets, below]),
@@ -70,7 +70,7 @@ class SparseTransform:
         )
 
     def keep_largest(self, nnz):
-        """The same with at most `nnz` numbers, those furthest from 0."""
+        """Returns a matrix with at most `nnz` entries, the largest ones."""
         if self.nnz <= nnz:
             return self
         kept = np.zeros(self.nnz, bool)
@@ -78,7 +78,7 @@ class SparseTransform:
         return self._part(kept)
 
     def fill(self, nnz, max_nonzeros):
-        """The same with places for `nnz` numbers, of which some may be 0."""
+        """Returns a matrix with room for `nnz` entries; some may be 0."""
         if self.nnz == nnz:
             return self
         lengths = self.row_lengths
@@ -102,7 +102,7 @@ class SparseTransform:
         )
 
     def without_zeros(self):
-        """The same without places whose number became 0 in training."""
+        """Returns a matrix without the entries that training made 0."""
         return self if self.values.all() else self._part(self.values != 0)
 
     def _part(self, kept):
@@ -116,10 +116,10 @@ class SparseTransform:
 
 
 def value_dtype(dtype):
-    """The dtype that numbers of rows of `dtype` are held in."""
+    """The dtype for the entries of rows of `dtype`."""
     return "float64" if dtype == "float64" else "float32"
 
 
 def column_dtype(num_columns):
-    """The smallest unsigned integer dtype that holds column numbers."""
+    """The smallest unsigned integer dtype for column numbers."""
     return np.min_scalar_type(num_columns - 1)

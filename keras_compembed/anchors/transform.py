@@ -1,4 +1,4 @@
-"""How a transform is held, begun and read."""
+"""Storage, initial values and activation of a transform."""
 
 import keras
 import tensorflow as tf
@@ -12,14 +12,14 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# Numbers of T up to which a whole pass in each step, and memory for it and
-# for the optimizer's slots, go unnoticed.
+# Up to this size of T, a full pass in each step, and memory for T and the
+# optimizer's slots, are negligible.
 _DENSE_NUMBERS = 4_000_000
 _LAZY_NUMBERS = 100_000_000
 
 
 def sparsemax(rows):
-    """The points of the simplex nearest to rows: sums of 1, exact zeros."""
+    """The nearest points of the simplex: sums of 1, exact zeros."""
     order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
     places = tf.range(1, tf.shape(rows)[1] + 1)
     places = tf.cast(places, rows.dtype)
@@ -47,14 +47,14 @@ def entmax(rows):
 
 def _entmax_threshold(mean, mean_square, size):
     rest = (1 - size * (mean_square - tf.square(mean))) / size
-    # The root of 0 has no gradient.
+    # The square root of 0 has no gradient.
     positive = rest > 0
     root = tf.sqrt(tf.where(positive, rest, 1))
     return mean - tf.where(positive, root, 0)
 
 
 def _support(rows, order, inside):
-    """1 for each number that has a weight, and how many they are."""
+    """1 for each entry with a weight, and their number."""
     kept = tf.where(inside, order, order[:, :1])
     smallest = tf.reduce_min(kept, axis=1, keepdims=True)
     support = tf.cast(tf.stop_gradient(rows) >= smallest, rows.dtype)
@@ -70,7 +70,7 @@ ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Mixture(Settings):
-    """Sets of anchors, of which each vector takes weights set by set."""
+    """Sets of anchors, with separate weights for each set."""
 
     def __init__(self, num_sets=1, activation=None):
         self.num_sets = check_positive_int("num_sets", num_sets)
@@ -79,7 +79,7 @@ class Mixture(Settings):
         )
 
     def __call__(self, rows, segments):
-        """Weights of anchors, each segment of columns by itself."""
+        """Applies the activation to each segment of columns."""
         if self.activation is None:
             return rows
         function = ACTIVATIONS[self.activation]
@@ -100,25 +100,24 @@ _STORAGES = {"dense": DenseRows, "lazy": LazyRows, "sparse": SparseRows}
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Transform(Settings):
-    """How an `ANTEmbedding` holds its transform T, begins and reads it.
+    """Options of the transform T of an `ANTEmbedding`.
 
-    **Storage** of T while it is trained:
+    **Storage** of T during training:
 
-    - `"dense"` shrinks the whole of T after each step: the algorithm of the
-      paper. A step's time grows with `input_dim * num_anchors`.
-    - `"lazy"` touches the rows of the batch; the shrinkage that a row owes is
-      taken when it is read. With SGD it is equal to `"dense"`, but for
-      `weight_decay`, which leaves out what a row owes; with thresholds that
-      follow coordinates, near to it. Use
-      `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
-      not depend on `input_dim`, and where a model calls the layer more than
-      once: Keras's optimizers take the gradients of several look-ups apart.
-    - `"sparse"` holds at most `max_nonzeros` numbers per row: memory does not
-      depend on `num_anchors`. A place whose number has become 0 is free. When
-      the row is looked up, free places take the columns with the largest
-      gradients, where these exceed l1, and start from 0, with nothing of
-      their past in the optimizer. Where several look-ups or batches precede a
-      step, the first one decides.
+    - `"dense"` shrinks all of T after each step, as in the paper. The time of
+      a step grows with `input_dim * num_anchors`.
+    - `"lazy"` touches only the rows of the batch, and shrinks other rows when
+      they are next read. With SGD the result equals `"dense"`, except for
+      `weight_decay`; with thresholds by coordinate it is close. Use
+      `keras_compembed.optimizers.SparseRowOptimizer` to make the time of a
+      step independent of `input_dim`. Use it also if a model calls the layer
+      more than once, as Keras optimizers apply the gradients of each lookup
+      separately.
+    - `"sparse"` holds at most `max_nonzeros` entries per row, so memory does
+      not depend on `num_anchors`. An entry that became 0 is free. When its row
+      is looked up, it moves to the column with the largest gradient, if that
+      exceeds `l1`, and starts from 0 without optimizer state. If several
+      lookups or batches precede a step, the first one decides.
 
     Example:
 
@@ -127,21 +126,21 @@ class Transform(Settings):
 
     Args:
         storage: `None`, `"dense"`, `"lazy"` or `"sparse"`. Defaults to `None`:
-            dense up to 4 million numbers, lazy up to 100 million and sparse
+            dense up to 4 million entries, lazy up to 100 million and sparse
             beyond.
-        mixture: What turns each row of T into the weights of anchors:
-            `None` (nothing), `"softmax"`, `"sparsemax"` or `"entmax"`. Softmax
-            makes every weight positive, though still of few numbers; the
-            others give exact zeros. Defaults to `None`.
+        mixture: Activation that turns a row of T into weights of anchors:
+            `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. Softmax makes all
+            weights positive; the other two give exact zeros. Defaults to
+            `None`.
         initializer: Optional initializer of T. Defaults to `None`: up to 4
-            random numbers per row.
+            random entries per row.
         regularizer: Optional regularizer of T. Defaults to `None`.
-        softmax_rows: Optional integer, for `reverse` calls: the gradient of a
-            step reaches only so many rows of T, those with the largest
-            gradients of logits. Defaults to `None`: all.
-        num_sets: Integer. Number of sets that anchors are divided into; each
-            vector takes weights set by set. Defaults to `1`.
-        max_nonzeros: Optional integer up to `num_anchors`, the room in each
+        softmax_rows: Optional integer, for `reverse` calls. Only this many
+            rows of T get gradients in a step, those with the largest gradients
+            of logits. Defaults to `None`: all rows.
+        num_sets: Integer, the number of sets that anchors are divided into.
+            The activation applies to each set. Defaults to `1`.
+        max_nonzeros: Optional integer up to `num_anchors`, the entries in each
             row of `"sparse"` storage. Defaults to `min(16, num_anchors)`.
 
     References:
@@ -165,7 +164,7 @@ class Transform(Settings):
             storage is None
             or isinstance(storage, TransformRows)
             or (isinstance(storage, str) and storage in _STORAGES),
-            "`transform`, or its `storage`, must be None, 'dense', 'lazy' or "
+            "`transform` or its `storage` must be None, 'dense', 'lazy' or "
             "'sparse'.",
             storage=storage,
         )
@@ -186,7 +185,7 @@ class Transform(Settings):
         )
 
     def shaped(self, num_rows: int, num_anchors: int) -> TransformRows:
-        """The same with a storage of its own, of this shape."""
+        """Returns a copy with a new storage of this shape."""
         rows = self.storage
         if rows is None:
             size = num_rows * num_anchors
@@ -200,12 +199,12 @@ class Transform(Settings):
             self.softmax_rows is None
             or self.mixture.activation is None
             and not isinstance(rows, SparseRows),
-            "`softmax_rows` must be None with an activation, and with sparse "
+            "`softmax_rows` must be None with an activation or with sparse "
             "storage.",
             softmax_rows=self.softmax_rows,
         )
         return self.changed(storage=rows)
 
     def changed(self, **changes: object) -> "Transform":
-        """The same but for some arguments."""
+        """Returns a copy with some arguments changed."""
         return Transform(**vars(self) | changes)

@@ -11,8 +11,8 @@ from keras_compembed.utils.validation import require
 
 _PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 _HYPERNYM, _HYPONYM, _ANTONYM = "@", "~", "!"
-# Endings of inflected forms and of base forms that they may have, from the
-# manual page of WordNet's morphological processing.
+# Endings of inflected forms and of their possible base forms, from the manual
+# page of WordNet's morphological processing.
 _ENDINGS = {
     "n": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
     "v": "s: ies:y es:e es: ed:e ed: ing:e ing:",
@@ -22,16 +22,16 @@ _ENDINGS = {
 
 
 def wordnet_pairs(vocabulary, folder):
-    """Pairs of words that WordNet relates at once."""
+    """Pairs of words that are directly related in WordNet."""
     for word in vocabulary:
-        rule = "`vocabulary` must hold strings."
+        rule = "`vocabulary` must have strings only."
         require(isinstance(word, str), rule, word=word)
     folder = _find_database(folder)
     synsets = _read_synsets(folder)
     lemmas = collections.defaultdict(set)
     for (part, _), (words, _) in synsets.items():
         lemmas[part].update(words)
-    # Ids of words, by part of speech and lemma: as they are, and inflected.
+    # Ids of words by part of speech and lemma: exact and inflected forms.
     exact = collections.defaultdict(tuple)
     found = collections.defaultdict(tuple)
     for part, name in _PARTS.items():
@@ -63,7 +63,7 @@ def wordnet_pairs(vocabulary, folder):
 
 
 def _find_database(folder):
-    """The folder that has the file data.noun, in a zip file perhaps."""
+    """The folder with the file data.noun, possibly in a zip file."""
     path = pathlib.Path(folder)
     if path.is_file() and zipfile.is_zipfile(path):
         names = zipfile.ZipFile(path).namelist()
@@ -74,7 +74,7 @@ def _find_database(folder):
     require(
         not missing,
         "`folder` must be a folder of WordNet's database files, or a zip file "
-        "of it.",
+        "of that folder.",
         folder=str(folder),
         missing=missing,
     )
@@ -98,7 +98,7 @@ def _parse_line(line):
     """Offset, words, and pointers: symbol, target, and places of words."""
     fields = line.partition("|")[0].split()
     start = 4 + 2 * int(fields[3], 16)
-    # Adjectives may have a mark like "(p)" for where they stand.
+    # Adjectives may have a position mark such as "(p)".
     words = [word.partition("(")[0].lower() for word in fields[4:start:2]]
     pointers = []
     for place in range(start + 1, start + 1 + 4 * int(fields[start]), 4):
@@ -111,7 +111,7 @@ def _parse_line(line):
 
 
 def _base_forms(word, part, exceptions):
-    """Forms that an inflected word may be of."""
+    """Possible base forms of an inflected word."""
     if word in exceptions:
         return exceptions[word]
     pairs = [pair.split(":") for pair in _ENDINGS[part].split()]

@@ -1,4 +1,4 @@
-"""What a softmax over many classes is scored, searched and sampled by."""
+"""Selectors, noise and trees for a softmax over many classes."""
 
 from keras_compembed.classes.approximate_nearest import ApproximateNearest
 from keras_compembed.classes.beam_tree import BeamTree

@@ -1,4 +1,4 @@
-"""Candidates by inverted lists over the vectors of classes."""
+"""Candidates by inverted lists over class vectors."""
 
 import functools
 import math
@@ -22,23 +22,23 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
 _LEAST_PROBES = 8
-# Classes that are looked at, for each that is wanted.
+# Classes to score for each class to return.
 _CLASSES_A_CANDIDATE = 4
-# Features point to some classes: their products with vectors differ more than
-# those of random directions do.
+# Features align with some class vectors, so differences count more than those
+# of random directions.
 ALIGNED = 2.0
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ApproximateNearest(Selector):
-    """Looks for the classes of the highest scores in a few lists.
+    """Searches for the classes with the highest scores in a few lists.
 
-    Lists of bounded length hold classes whose vectors and biases are near each
-    other. For each example, those are opened whose best scores may be the
-    highest, judged by the mean and the spread of their vectors, and all
-    classes in them are scored. All classes are assigned anew after each
-    `refresh_every` steps of training. Once it is over,
-    `keras_compembed.classes.fit_search` makes lists for prediction.
+    Classes with similar vectors and biases share a list of limited length. For
+    each example, the most promising lists are opened, and all their classes
+    are scored. The mean and spread of a list's vectors decide how promising it
+    is. Every `refresh_every` training steps, classes are assigned to lists
+    again. After training, `keras_compembed.classes.fit_search` makes lists for
+    prediction.
 
     Example:
 
@@ -47,14 +47,14 @@ class ApproximateNearest(Selector):
 
     Args:
         num_lists: Optional integer. Defaults to `None`:
-            `4 * sqrt(num_classes)`, or fewer, of 8 classes each.
+            `4 * sqrt(num_classes)`, or fewer lists, of 8 classes each.
         num_probes: Optional integer, lists to open for an example. Defaults to
-            `None`: 8, or as many as hold 4 times the classes wanted.
-        refresh_every: Optional integer, steps of training until classes are
-            assigned anew. Defaults to `None`: 100, or `num_classes / 500` if
-            that is more.
-        capacity_factor: Number of at least 1, room of the lists for each
-            class. Defaults to `2.0`.
+            `None`: at least 8, enough to score 4 classes for each one wanted.
+        refresh_every: Optional integer, training steps between assignments of
+            classes to lists. Defaults to `None`: 100, or `num_classes / 500`
+            if that is more.
+        capacity_factor: Number, at least 1. Capacity of all lists together,
+            divided by the number of classes. Defaults to `2.0`.
         **kwargs: `name` of `keras.layers.Layer`.
 
     References:
@@ -94,7 +94,7 @@ class ApproximateNearest(Selector):
         capacity = min(capacity, num_classes)
         require(
             min(self.num_probes or number, number) * capacity >= num_candidates,
-            "The lists that are opened must have room for the candidates.",
+            "`num_probes` lists must have room for `num_candidates` classes.",
             num_probes=self.num_probes,
             num_candidates=num_candidates,
             longest_list=capacity,
@@ -110,16 +110,16 @@ class ApproximateNearest(Selector):
         first = np.arange(number * capacity).reshape(capacity, number).T
         first = np.where(first < self.num_classes, first, -1)
         self.lists = self._add_state("lists", first)
-        # Means of vectors and, last, of biases.
+        # Means of vectors, then of biases in the last column.
         means = np.zeros((number, width))
         self.means = self._add_state("means", means, "float32")
-        # Variances around them: mean of those of vectors, and of biases.
+        # The mean variance of vectors, and the variance of biases.
         variances = np.zeros((number, 2))
         self.variances = self._add_state("variances", variances, "float32")
-        # Steps of training since classes were assigned; -1 before that was
-        # ever done, -2 before training did.
+        # Training steps since the last assignment; -1 before the first one,
+        # -2 after an assignment before training.
         self.age = self._add_state("age", -1)
-        # Root of the mean square of what features hold.
+        # Root mean square of features.
         self.feature_scale = self._add_state("feature_scale", 1.0, "float32")
 
     def _before_step(self, scores, features):
@@ -144,20 +144,20 @@ class ApproximateNearest(Selector):
         write(self.age, own_value(self.age) + 1)
 
     def top_k(self, scores, features, k):
-        # Also where a function is traced that is to be exported.
+        # Also while a function is traced for export.
         with tf.init_scope():
             if tf.executing_eagerly() and int(own_value(self.age)) == -1:
                 self._assign_early(scores)
         return self._best(scores, features, k)
 
     def _assign_early(self, scores):
-        """Makes lists for who asks before training does, which starts anew."""
+        """Makes lists before training, which then makes them again."""
         scale = own_value(self.feature_scale)
         self._assign(scores, scale, tf.constant(True), -2)
 
     def _assign(self, scores, scale, first, age=0):
-        """Makes the lists anew."""
-        # What a difference counts in the scores of features of that scale.
+        """Assigns all classes to lists."""
+        # Scale differences of vectors to their effect on scores.
         scales = tf.fill((self.means.shape[1] - 1,), ALIGNED * scale)
         scales = tf.concat([scales, [1.0]], axis=0)
         lists = make_lists(
@@ -169,7 +169,7 @@ class ApproximateNearest(Selector):
         self._keep_lists(scores, scale, lists, age)
 
     def _keep_lists(self, scores, scale, lists, age=0):
-        """Keeps lists of classes, and what they are judged by."""
+        """Keeps lists of classes, with their means and variances."""
         means, variances = list_moments(
             lambda ids: _parameters(scores, ids), lists
         )
@@ -178,7 +178,7 @@ class ApproximateNearest(Selector):
         numbers = tf.concat([means, variances], axis=1)
         usable = tf.reduce_all(tf.math.is_finite(numbers), axis=1)
         usable = (usable & (lists[:, 0] >= 0))[:, None]
-        # Others come last, whatever the features.
+        # Unusable lists come last for all features.
         closed = [0.0] * (means.shape[1] - 1) + [float("-inf")]
         write(self.lists, lists)
         write(self.means, tf.where(usable, means, closed))
@@ -187,9 +187,9 @@ class ApproximateNearest(Selector):
         write(self.age, age)
 
     def _order_of_lists(self, features, number):
-        """Lists that may hold the highest scores, the likeliest first."""
+        """The most promising lists, best first."""
         means = own_value(self.means)
-        # About where the best of as many normal numbers is, squared.
+        # The squared expected maximum of this many normal numbers, roughly.
         deviations = 2 * math.log(max(2, self._shape[1]))
         squares = deviations * tf.reduce_sum(features**2, axis=1, keepdims=True)
         squares = tf.pad(squares, [[0, 0], [0, 1]], constant_values=deviations)
@@ -223,18 +223,18 @@ class ApproximateNearest(Selector):
 
 
 def usual_lists(num_classes):
-    """How many lists there are if none are asked for."""
+    """The default number of lists."""
     return max(1, min(round(4 * math.sqrt(num_classes)), num_classes // 8))
 
 
 def _parameters(scores, ids):
-    """Vectors of classes and, last, their biases."""
+    """Vectors of classes, with biases in the last column."""
     biases = scores.class_biases(ids)[:, None]
     return tf.concat([scores.class_vectors(ids), biases], axis=1)
 
 
 def _scale_over_devices(features):
-    """Root of the mean square of features, 1 if it is nothing."""
+    """Root mean square of features, or 1 if it is 0 or not finite."""
     squares = tf.reduce_sum(features**2)
     number = tf.cast(tf.size(features), "float32")
     squares, number = tf.unstack(sum_over_devices(tf.stack([squares, number])))
@@ -243,13 +243,13 @@ def _scale_over_devices(features):
     return tf.where(usable, scale, 1.0)
 
 
-# Numbers held at a time.
+# Array entries to process at a time.
 _ENTRIES = 1 << 22
-# Of k-means: classes per list that centres are fitted to, and steps.
+# k-means: sampled classes per list, and numbers of steps.
 _SAMPLE = 32
 _FIRST_STEPS = 10
 _STEPS = 2
-# Lists that a class may ask for before it is put where there is room.
+# Lists that a class may request before it gets any free place.
 _CHOICES = 8
 
 
@@ -283,7 +283,7 @@ def make_lists(vectors_of, num_classes, lists, first):
 
 
 def list_moments(vectors_of, lists):
-    """Means and variances of vectors over lists of ids padded with -1."""
+    """Means and variances of vectors over lists of ids padded by -1."""
     capacity = lists.shape[1]
 
     def moments(rows):
@@ -295,7 +295,7 @@ def list_moments(vectors_of, lists):
         counts = tf.maximum(counts, 1)
 
         def mean(values):
-            # What is missing counts 0 times, even if it is NaN.
+            # Padding counts 0 times, even if it is NaN.
             values = tf.where(there, values, 0)
             return tf.reduce_sum(values, axis=1) / counts
 
@@ -323,7 +323,7 @@ def k_means(points, centres, steps):
         sums = tf.math.unsorted_segment_sum(points, own, number)
         counts = _counts(own, number)[:, None]
         means = sums / tf.maximum(tf.cast(counts, "float32"), 1)
-        # A centre without points starts anew, at some point.
+        # A centre without points moves to one of the points.
         others = tf.gather(points, (spread + 7 * index + 1) % rows)
         return index + 1, tf.where(counts > 0, means, others)
 
@@ -338,18 +338,18 @@ def k_means(points, centres, steps):
 def nearest(points, centres, number):
     costs = tf.reduce_sum(centres**2, axis=1)
     costs -= 2 * tf.matmul(points, centres, transpose_b=True)
-    # Vectors that are not finite may go anywhere.
+    # Vectors that are not finite may go to any list.
     costs = tf.where(tf.math.is_finite(costs), costs, costs.dtype.max / 4)
     costs, indices = tf.math.top_k(-costs, number)
     return indices, -costs
 
 
 def deal(choices, costs, num_lists, capacity):
-    """Gives each class a list, with at most `capacity` classes in each."""
+    """Assigns each class to a list, with at most `capacity` in each."""
     num_classes, number = choices.shape
     losses = costs[:, 1:] - costs[:, :-1]
     losses = tf.pad(losses, [[0, 0], [0, 1]])
-    # Below 1, so that one sort is by list and then by loss.
+    # Below 1, so that one sort orders by list and then by loss.
     losses = tf.cast(losses, "float64")
     most = tf.maximum(tf.reduce_max(losses), np.finfo("float32").tiny)
     urgency = 0.999 * (1 - losses / most)
@@ -374,7 +374,7 @@ def deal(choices, costs, num_lists, capacity):
         (0, tf.fill((num_classes,), -1), tf.fill((num_lists,), capacity)),
         parallel_iterations=1,
     )
-    # List of each place that is free: as many lists are full before it.
+    # The list of each free place: count the full lists before it.
     full = _counts(tf.cumsum(room), num_lists * capacity + 1)
     free = tf.cumsum(full)
     left = places < 0
@@ -383,13 +383,13 @@ def deal(choices, costs, num_lists, capacity):
 
 
 def _counts(values, number):
-    """How often each of so many integers comes."""
+    """Counts of the integers below `number`."""
     ones = tf.ones_like(values)
     return tf.math.unsorted_segment_sum(ones, values, number)
 
 
 def _in_chunks(function, number, size, dtypes):
-    """Results of a function for 0, 1 and so on, with so many at a time."""
+    """Results of a function for all integers below `number`, in chunks."""
     size = min(size, number)
     parts = tf.map_fn(
         lambda start: function(tf.minimum(start + tf.range(size), number - 1)),

@@ -5,23 +5,23 @@ import numpy as np
 
 from keras_compembed.utils.workers import one_thread
 
-# Numbers held at a time, in each of a few arrays.
+# Array entries to process at a time, in each of a few arrays.
 _ENTRIES = 1 << 23
-# Points of a set that its centres are fitted to: at least, and a cluster.
+# Points to fit centres to: at least this many, and this many per cluster.
 _SAMPLE = 4096
 _SAMPLE_A_CLUSTER = 32
 _STEPS = 20
 _PRICE_STEPS = 2
 _EXACT_STEPS = 10
-# Temperatures of the prices, as shares of what a wrong cluster costs.
+# Temperatures of the prices, as shares of the cost of a wrong cluster.
 _HOT = 0.3
 _COLD = 0.02
-# Of dealing points out, before what is left goes where there is room.
+# Rounds of assignment. Points that remain get any free place.
 _ROUNDS = 32
 
 
 def balanced_parts(num_classes, branching):
-    """Into how many parts to split at each level, from the top down."""
+    """The numbers of parts to split into at each level, from the top down."""
     depth, most = 1, branching
     while most < num_classes:
         depth, most = depth + 1, most * branching
@@ -74,7 +74,7 @@ def _split_level(vectors, order, sizes, parts, rng, bar):
 
 
 def split_evenly(vectors, ids, parts, rng):
-    """Splits sets of one size into clusters whose sizes differ by 1 at most."""
+    """Splits sets of one size into clusters with sizes that differ by <= 1."""
     size = ids.shape[1]
     sample = min(size, max(_SAMPLE, _SAMPLE_A_CLUSTER * parts))
     sample = max(parts, min(sample, 4 * _ENTRIES // parts))
@@ -90,7 +90,7 @@ def split_evenly(vectors, ids, parts, rng):
 
 
 def _split_large(vectors, ids, parts, sample, rng):
-    """Clusters of one set of points, with centres fitted to some of them."""
+    """Clusters of one set of points, with centres fitted to a sample."""
     some = rng.choice(len(ids), sample, replace=False, shuffle=False)
     points = vectors[ids[np.sort(some)]][None]
     mean, scale = _normalise(points)
@@ -104,7 +104,7 @@ def _split_large(vectors, ids, parts, sample, rng):
 
 
 def _normalise(points):
-    """Makes sets of points of mean 0 and entries of at most 1, in place."""
+    """Scales sets of points to mean 0 and entries up to 1, in place."""
     mean = points.mean(axis=1, keepdims=True)
     points -= mean
     scale = np.maximum(points.max(axis=(1, 2)), -points.min(axis=(1, 2)))
@@ -114,7 +114,7 @@ def _normalise(points):
 
 
 def _fit(points, parts, rng):
-    """Centres and prices of clusters that are of about equal sizes."""
+    """Centres and prices of clusters with about equal sizes."""
     centres = _seeds(points, parts, rng)
     prices = np.zeros((len(points), 1, parts), "float32")
     shares = np.geomspace(_HOT, _COLD, _STEPS, dtype="float32")
@@ -131,7 +131,7 @@ def _fit(points, parts, rng):
         members = members.astype("float32")
         counts = members.sum(axis=1)[..., None]
         sums = np.matmul(members.transpose(0, 2, 1), points)
-        # A centre without points stays where it is.
+        # A centre without points does not move.
         centres = np.where(counts > 0, sums / np.maximum(counts, 1), centres)
     costs = _costs(points, centres)
     for _ in range(2 * _PRICE_STEPS):
@@ -140,14 +140,14 @@ def _fit(points, parts, rng):
 
 
 def _seeds(points, parts, rng):
-    """Points of each set to start from, drawn as k-means++ does."""
+    """Initial centres from the points of each set, as in k-means++."""
     sets, size, _ = points.shape
     every = np.arange(sets)
     centres = np.empty((sets, parts, points.shape[2]), "float32")
     centres[:, 0] = points[every, rng.integers(size, size=sets)]
     nearest = np.full((sets, size), np.inf, "float32")
     for part in range(1, parts):
-        # Differences first: sums of products would not be 0 for equal points.
+        # Differences first: expanded squares would not be 0 for equal points.
         apart = points - centres[:, part - 1, None]
         np.minimum(nearest, np.einsum("bsd,bsd->bs", apart, apart), out=nearest)
         below = np.cumsum(nearest, axis=1, dtype="float64")
@@ -158,14 +158,14 @@ def _seeds(points, parts, rng):
 
 
 def _costs(points, centres):
-    """Squared distances from all centres, less what they have in common."""
+    """Squared distances from all centres, without their common part."""
     costs = np.matmul(points, (-2 * centres).transpose(0, 2, 1))
     costs += np.einsum("bpd,bpd->bp", centres, centres)[:, None]
     return costs
 
 
 def _balance(costs, prices, share):
-    """One step of prices towards equal demand."""
+    """One update of prices towards equal demand."""
     size, parts = costs.shape[1:]
     logits = -(costs + prices)
     logits -= logits.max(axis=2, keepdims=True)
@@ -178,7 +178,7 @@ def _balance(costs, prices, share):
 
 
 def _deal(costs, prices, size, step=None):
-    """Gives each point a cluster, with sizes that differ by 1 at most."""
+    """Assigns points to clusters with sizes that differ by at most 1."""
     sets, parts = prices.shape
     clusters = np.empty(sets * size, "int32")
     left = np.arange(sets * size)
@@ -203,7 +203,7 @@ def _deal(costs, prices, size, step=None):
 
 
 def _wishes(costs, prices, rows, size, step):
-    """Cluster that each point asks for, over all sets, and what a no costs."""
+    """The best cluster of each point, and the loss if it is full."""
     wanted = np.empty(len(rows), "int64")
     loss = np.empty(len(rows), "float32")
     for start in range(0, len(rows), step):
@@ -220,7 +220,7 @@ def _wishes(costs, prices, rows, size, step):
 
 
 def _capacities(wanted, sets, parts, size):
-    """Sizes of clusters: those most asked for take one more if need be."""
+    """Sizes of clusters. The most requested ones take one more if needed."""
     asked = np.bincount(wanted, minlength=sets * parts).reshape(sets, parts)
     rank = np.argsort(np.argsort(-asked, axis=1, kind="stable"), axis=1)
     return size // parts + (rank < size % parts)

@@ -24,17 +24,17 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class BeamTree(Selector):
-    """Searches a tree for the classes of the highest scores.
+    """Searches a tree for the classes with the highest scores.
 
-    The vector of a class is the sum of vectors along its path from the root
-    (equation 9), so that inner nodes have scores of their own, and only what
-    is under the best of them is looked at: Algorithm 2. Training and
-    prediction take a time that grows with the depth of the tree. The top of
-    the tree, up to `max_frontier` entries, is not searched but scored whole.
+    The vector of a class is the sum of the vectors on its path from the root
+    (equation 9). Inner nodes therefore have scores, and the search only
+    follows the best of them (Algorithm 2). The time of training and prediction
+    grows with the depth of the tree. The top of the tree, up to `max_frontier`
+    entries, is scored in full.
 
-    With `refresh_every`, the tree is built again from the vectors of classes,
-    as `ClassTree.from_vectors` does; their vectors and biases stay as they
-    are. That cannot be compiled by XLA.
+    With `refresh_every`, training rebuilds the tree from the class vectors,
+    see `ClassTree.from_vectors`. The vectors and biases of classes do not
+    change. XLA cannot compile this.
 
     Example:
 
@@ -43,17 +43,17 @@ class BeamTree(Selector):
 
     Args:
         tree: `ClassTree`.
-        beam_width: Optional integer, inner nodes that are followed at a
-            time, in prediction at least as many as classes are asked for.
-            Defaults to `None`: `num_candidates` of the layer. For prediction,
-            `keras_compembed.classes.calibrate_beam` finds what a recall
-            takes. May be set later, before the model is compiled.
+        beam_width: Optional integer, inner nodes to follow at each level, in
+            prediction at least as many as the classes to return. You may set
+            it later, before the model is compiled.
+            `keras_compembed.classes.calibrate_beam` sets it for a given
+            recall. Defaults to `None`: `num_candidates` of the layer.
         max_frontier: Integer. Entries of the tree that are scored for every
             example. Defaults to `1024`.
-        refresh_every: Optional integer, steps of training after which the
-            tree is built anew. It needs a tree of the shape that
-            `ClassTree.random` and `ClassTree.from_vectors` have, and a layer
-            with a `kernel` of its own. Defaults to `None`: the tree stays.
+        refresh_every: Optional integer, training steps between rebuilds of
+            the tree. Needs a tree from `ClassTree.random` or
+            `ClassTree.from_vectors`, and a layer without `class_embedding`.
+            Defaults to `None`: the tree is fixed.
         **kwargs: `name` of `keras.layers.Layer`.
 
     References:
@@ -85,7 +85,7 @@ class BeamTree(Selector):
         if refresh_every is not None:
             check_positive_int("refresh_every", refresh_every)
             _check_even(tree)
-            # The tree is built by NumPy.
+            # NumPy builds the tree.
             self.supports_jit = False
         self.refresh_every = refresh_every
         start, self._frontier_depth = find_frontier(
@@ -109,7 +109,7 @@ class BeamTree(Selector):
         self.tree.build()
         self.start = self._add_state("start", self._start)
         if self.refresh_every is not None:
-            # Steps of training since the tree was built.
+            # Training steps since the tree was built.
             self.age = self._add_state("age", 0)
 
     def _before_step(self, scores, features):
@@ -129,11 +129,11 @@ class BeamTree(Selector):
             write(self.age, own_value(self.age) + 1)
 
     def _refresh(self, scores):
-        """Builds the tree anew from the present vectors of classes."""
+        """Rebuilds the tree from the current class vectors."""
         require(
             scores.table_is_own,
-            "A tree can only be built anew over a `kernel` of the layer's own, "
-            "not over a `class_embedding`.",
+            "`refresh_every` must be None with a `class_embedding`: a tree can "
+            "only be rebuilt over the layer's `kernel`.",
             refresh_every=self.refresh_every,
         )
         variables = [
@@ -178,11 +178,11 @@ class BeamTree(Selector):
         return best_of(*found, k)
 
     def frontier(self, scores: ClassScores) -> tuple:
-        """Entries that are scored for all, their vectors and their biases."""
+        """Entries that are always scored, with their vectors and biases."""
         entries, number = self.start.value, self._frontier_nodes
         parts = []
         if number:
-            # The inner nodes of a frontier are all of their depth.
+            # All inner nodes of a frontier are at the same depth.
             parts.append(scores.of_nodes(self._frontier_depth))
         if number < len(self._start):
             classes = entries[number:] - self.tree.num_nodes
@@ -209,16 +209,16 @@ def _check_even(tree):
     )
     require(
         one == other,
-        "A tree that is built anew must have the shape of those of "
-        "`ClassTree.from_vectors`, with nodes of even sizes.",
+        "`tree` must have the shape of a `ClassTree.from_vectors`, with nodes "
+        "of even sizes, if `refresh_every` is given.",
         tree=tree.class_tree,
     )
 
 
 def _parts_of_new_tree(branching, max_frontier, vectors, biases):
-    """Arrays of a tree over classes, and what their sums are made up of."""
+    """Arrays of a tree over classes, and the parts of its sums."""
     tree = ClassTree.from_vectors(vectors, branching, seed=0, verbose=0)
-    # What all have in common stays: scores of classes are as they were.
+    # No common part: the scores of classes must not change.
     tree.root_mean[:] = 0
     start, _ = find_frontier(tree, max_frontier)
     return (
@@ -232,7 +232,7 @@ def _parts_of_new_tree(branching, max_frontier, vectors, biases):
 
 
 def _read(scores, num_nodes, entries, kind):
-    """Vectors and biases that entries of a tree have for themselves."""
+    """Vectors and biases of single entries of a tree."""
     flat = tf.reshape(entries, (-1,))
     of_class = flat >= num_nodes
     nodes = tf.clip_by_value(flat, 0, max(0, num_nodes - 1))

@@ -1,4 +1,4 @@
-"""Scores of classes from the variables that hold their vectors and biases."""
+"""Scores of classes from their vectors and biases."""
 
 import functools
 
@@ -23,12 +23,12 @@ from keras_compembed.utils.tensor_ops import log_sum_exp
 from keras_compembed.utils.tensor_ops import without_nan
 from keras_compembed.utils.validation import require
 
-# Rows that are worth one reading of the whole table.
+# With fewer rows, reading the whole table takes longer than it saves.
 _LEAST_ROWS = 32
 
 
 class ClassScores:
-    """What classes are scored by: their vectors and their biases."""
+    """Scores classes from their vectors and biases."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class ClassScores:
 
     @property
     def _embeds(self):
-        """Whether vectors are those of a layer, which a copy may exchange."""
+        """Whether a layer gives the vectors. A copy may replace that layer."""
         return hasattr(self.table, "embed")
 
     def class_vectors(self, ids):
-        """Vectors of classes, summed over paths, without gradients."""
+        """Sums of vectors on the paths of classes, without gradients."""
         vectors = self.own_vectors(ids)
         if self.nodes is not None:
             vectors += self._sum_above(self.nodes, ids)
         return vectors
 
     def class_biases(self, ids):
-        """Biases of classes, summed over paths, without gradients."""
+        """Sums of biases on the paths of classes, without gradients."""
         if self.bias is None:
             return tf.zeros(tf.shape(ids))
         biases = gather_rows(self.bias, ids)
@@ -73,18 +73,18 @@ class ClassScores:
         return biases
 
     def of_nodes(self, depth):
-        """Vectors and biases of all inner nodes of a depth, from 1."""
+        """Vectors and biases of all inner nodes at a depth, from 1."""
         vectors = sum_down_to(self.tree, self.nodes, depth)
         if self.node_bias is None:
             return vectors, tf.zeros(self.tree.level_sizes[depth - 1])
         return vectors, sum_down_to(self.tree, self.node_bias, depth)
 
     def own_vectors(self, ids):
-        """The parts of vectors that classes have for themselves."""
+        """Vectors of the classes alone, without inner nodes."""
         if self._embeds:
             with without_gradients():
                 return tf.cast(self.table.embed(ids), "float32")
-        # Half precision does not hold sums over very many classes.
+        # Half precision is too coarse for sums over very many classes.
         return tf.cast(gather_rows(self.table, ids), "float32")
 
     def _sum_above(self, table, ids):
@@ -92,7 +92,7 @@ class ClassScores:
         return sum_above(lambda nodes: gather_rows(table, nodes), ancestors)
 
     def _score_chunk(self, features, start, size):
-        """Ids and scores of so many classes; those past the end score -inf."""
+        """Ids and scores of `size` classes, -inf past the end."""
         ids = start + tf.range(size)
         exists = ids < self.num_classes
         ids = tf.minimum(ids, self.num_classes - 1)
@@ -102,7 +102,7 @@ class ClassScores:
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
-        """Losses and ranks of labels by the scores of all classes, in parts."""
+        """Losses and ranks of labels among all classes, in chunks."""
         rows, classes = chunk_sizes(
             features.shape[0], self.num_classes, self.width
         )
@@ -114,7 +114,7 @@ class ClassScores:
         )
 
     def _exact_part(self, features, labels, size):
-        """Same as `exact`, with `size` classes scored at a time."""
+        """Same as `exact`, but scores `size` classes at a time."""
         several = labels.shape.rank == 2
         flat = tf.reshape(labels, (-1,))
         each = features
@@ -126,7 +126,7 @@ class ClassScores:
         def add(start, total, ranks):
             ids, scores = self._score_chunk(features, start, size)
             if several:
-                # A label of each example at a time: no tensor of all of them.
+                # One label of each example at a time saves memory.
                 ranks += tf.transpose(
                     tf.map_fn(
                         lambda label: _count_above(ids, scores, *label),
@@ -148,15 +148,15 @@ class ClassScores:
                 tf.fill(tf.shape(features)[:1], float("-inf")),
                 tf.zeros_like(labels),
             ),
-            # Else ten chunks are in memory.
+            # More would keep ten chunks in memory.
             parallel_iterations=1,
         )
-        # No comparison with NaN is true, which would make its rank the best.
+        # Comparisons with NaN are false, which would give it the best rank.
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
         return (total[:, None] if several else total) - own, ranks
 
     def top_k(self, features, k):
-        """The classes of the highest scores of all, scored in parts."""
+        """The classes with the highest scores, scored in chunks."""
         known = features.shape[0]
         size = self._rows_by_table(known)
         if size:
@@ -169,7 +169,7 @@ class ClassScores:
         return best_in_parts(compute, (features,), k, size)
 
     def _rows_by_table(self, rows):
-        """How many rows to score at a time by the table as it is."""
+        """How many rows to score at a time without copies of the table."""
         is_sum = self._embeds or self.nodes is not None
         if is_sum or self.table.dtype != "float32":
             return 0
@@ -178,7 +178,7 @@ class ClassScores:
         return size if size >= least else 0
 
     def _top_k_by_table(self, features, k):
-        """Same as `top_k`, without a copy of any vectors."""
+        """Same as `top_k`, without copies of vectors."""
         scores = tf.matmul(features, own_value(self.table), transpose_b=True)
         if self.bias is not None:
             scores += own_value(self.bias)
@@ -188,7 +188,7 @@ class ClassScores:
         return ids, best, log_sum_exp(scores)
 
     def _top_k_part(self, features, k, size):
-        """Same as `top_k`, with `size` classes scored at a time."""
+        """Same as `top_k`, but scores `size` classes at a time."""
         rows, known = tf.shape(features)[0], features.shape[0]
 
         def better(start, scores, ids, total):
@@ -217,19 +217,19 @@ class ClassScores:
                 tf.TensorShape((known, k)),
                 tf.TensorShape((known,)),
             ),
-            # Else ten chunks are in memory.
+            # More would keep ten chunks in memory.
             parallel_iterations=1,
         )
         return tf.where(scores > float("-inf"), ids, -1), scores, total
 
     def score_all(self, features):
-        """Scores of all classes, in memory all at once."""
-        # Products make gradients dense: a row that comes in several slices
-        # would count several times in an optimizer's second moments.
+        """Scores of all classes, all in memory at once."""
+        # Products make gradients dense. A row in several slices would count
+        # several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
         scores = vectors = 0.0
         if hasattr(self.table, "score"):
-            # By codes, which stay packed in files.
+            # Scores by codes, which stay packed in files.
             scores = self.table.score(tf.convert_to_tensor(features))
         elif self._embeds:
             vectors = tf.cast(self.table.embed(ids), "float32")
@@ -246,17 +246,17 @@ class ClassScores:
         return scores + biases
 
     def own(self, features, *lists, offsets=None):
-        """Scores of lists `(rows, number)`, each of one example's own."""
+        """Scores of lists `(rows, number)`, one for each example."""
         return self.shared(features, lists, (), offsets)
 
     def shared(self, features, own, lists, offsets=None, neighbors=None):
-        """Scores of lists that examples share, after those of own ones.
+        """Scores of each example's own lists, then of shared lists.
 
-        A list is `(number,)` for the batch, or `(groups, number)` for groups:
-        of so many `neighbors`, or that examples are dealt to in turn. Only
-        the classes in the lists have gradients.
+        A shared list is `(number,)` for the batch, or `(groups, number)`.
+        Groups have `neighbors` adjacent examples, or, without `neighbors`,
+        take examples in turn. Only classes in the lists have gradients.
         """
-        # One look-up for all: each has a scatter in its gradient.
+        # One lookup for all: the gradient of each has a scatter.
         ids = _one_row(own, lists)
         vectors, biases, places = self._read(computed_once(tf.maximum(ids, 0)))
         biases = tf.gather(biases, places)
@@ -281,9 +281,9 @@ class ClassScores:
         return found
 
     def _read(self, ids):
-        """Vectors and biases, and where those of each of ids are."""
+        """Vectors and biases of different ids, and the place of each id."""
         if on_several_devices():
-            # Those of all devices, in one order.
+            # The ids of all devices, in the same order everywhere.
             different, places, room = unique_ids(ids)
             classes, chosen = different, tf.range(tf.size(different))
         else:
@@ -305,8 +305,8 @@ class ClassScores:
             rows = read_unique_rows(self.table, different, room)
             vectors += tf.cast(rows, "float32")
             return vectors, biases, places
-        # The embedding itself looks for different ids, which XLA cannot do
-        # among different ids.
+        # The embedding looks up unique ids itself. XLA cannot do that for ids
+        # that are unique already.
         if self.nodes is not None:
             vectors = tf.gather(vectors, places)
         vectors += tf.cast(self.table.embed(ids), "float32")
@@ -320,19 +320,19 @@ def _sum_dense(table, ancestors):
 
 
 def _one_row(own, lists):
-    """Ids or offsets of own lists, row by row, then those of others."""
+    """Flattens each example's own lists, then shared lists."""
     parts = [tf.concat(own, axis=1), *lists]
     return tf.concat([tf.reshape(part, (-1,)) for part in parts], axis=0)
 
 
 def _score_shared(features, vectors, biases, shape, neighbors):
-    """Scores of classes that all rows, or groups of them, share."""
+    """Scores of classes shared by all rows, or by groups of rows."""
     if shape.rank == 1:
         return tf.matmul(features, vectors, transpose_b=True) + biases
     number = shape[1]
     rows, width = tf.shape(features)[0], features.shape[1]
     vectors = tf.reshape(vectors, (-1, number, width))
-    # Of a batch without rows, blocks of neighbors have none either.
+    # A batch without rows has no blocks of neighbors.
     groups = tf.shape(vectors)[0]
     size = neighbors
     if neighbors is None:
@@ -351,7 +351,7 @@ def _score_shared(features, vectors, biases, shape, neighbors):
 
 
 def _count_above(ids, scores, labels, own):
-    # The same score, computed in another way, may be above itself.
+    # Rounding may put the label's score above itself: skip it here.
     other = tf.not_equal(ids, labels[:, None])
     above = (scores > own[:, None]) | (
         tf.equal(scores, own[:, None]) & (ids < labels[:, None])
@@ -360,7 +360,7 @@ def _count_above(ids, scores, labels, own):
 
 
 def best_of(ids, scores, k):
-    """What a search returns, from all classes that were looked at."""
+    """The result of a search among all classes that it scored."""
     missing = max(0, k - ids.shape[1])
     if missing:
         sides = [[0, 0], [0, missing]]
@@ -373,14 +373,14 @@ def best_of(ids, scores, k):
 
 
 def read_excluded(exclude):
-    """A tensor of the ids that are to be left out."""
+    """The ids to leave out, as an int32 tensor."""
     is_ragged = isinstance(exclude, (tf.RaggedTensor, tf.SparseTensor))
     if not is_ragged:
         exclude = tf.convert_to_tensor(exclude)
     require(
         not is_ragged and exclude.dtype != tf.string,
-        "`exclude` must hold ids in lists of one length, padded by -1, as by "
-        "`to_tensor(-1)` of a ragged tensor.",
+        "`exclude` must have lists of ids of equal length, padded by -1. Use "
+        "`to_tensor(-1)` for a ragged tensor.",
         type=type(exclude).__name__,
         dtype=exclude.dtype.name,
     )
@@ -388,7 +388,7 @@ def read_excluded(exclude):
 
 
 def top_k_without(top_k, k, exclude, like, num_ids):
-    """The `k` best ids and scores that are not among those to leave out.
+    """The `k` best ids and scores without those in `exclude`.
 
     `top_k(n)` gives ids and scores `(..., n)` for vectors such as `like`.
     """
@@ -401,14 +401,14 @@ def top_k_without(top_k, k, exclude, like, num_ids):
         number is not None
         and exclude.shape[:-1].is_compatible_with(leading)
         and k + number <= num_ids,
-        "`exclude` must hold a known number of ids for each row, padded by -1, "
-        f"as many as leave k={k} of {num_ids}: at most {num_ids - k}.",
+        f"`exclude` must have at most {num_ids - k} ids in each row, padded by "
+        f"-1, to leave k={k} of {num_ids}.",
         shape=tuple(exclude.shape),
     )
     ids, scores = top_k(k + number)
     same = tf.equal(tf.expand_dims(ids, -1), tf.expand_dims(exclude, -2))
     is_out = tf.reduce_any(same, axis=-1)
-    # In their order, those to leave out last.
+    # Keep the order, but move excluded ids to the end.
     order = tf.range(k + number, 0, -1) - tf.where(is_out, k + number, 0)
     places = tf.math.top_k(order, k).indices
     is_out = tf.gather(is_out, places, batch_dims=leading.rank)
@@ -418,7 +418,7 @@ def top_k_without(top_k, k, exclude, like, num_ids):
 
 
 def best_in_parts(compute, inputs, k, size):
-    """What a search returns, computed for some rows at a time."""
+    """The result of a search, computed for `size` rows at a time."""
     rows, known = tf.shape(inputs[0])[0], inputs[0].shape[0]
     results = tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))
     results = in_parts(compute, inputs, results, size)

@@ -1,4 +1,4 @@
-"""A tree whose leaves are classes."""
+"""A tree with classes as leaves."""
 
 from collections.abc import Sequence
 
@@ -15,19 +15,20 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
-# Numbers of entries of the tree are int32.
+# The tree numbers its entries in int32.
 _MOST_CLASSES = 2**30
-# Numbers held at a time.
+# Array entries to process at a time.
 _ENTRIES = 1 << 22
-# Children of nodes, with padding: 8 GB.
+# Largest padded array of children: 8 GB.
 _MOST_ENTRIES = 1 << 31
 
 
 class ClassTree:
     """A tree over classes, for beam search.
 
-    Of any branching, with classes at any depth. Inner nodes, without the
-    root, are numbered from 0 level by level.
+    Nodes may have any number of children, and classes may be at any depth.
+    Inner nodes below the root are numbered from 0, level by level. Usually you
+    build a tree with one of the class methods, such as `from_vectors`.
 
     Example:
 
@@ -40,29 +41,27 @@ class ClassTree:
     array([1, 2, 3, 4, 4], dtype=int32)
 
     Args:
-        children: Integer array `(num_nodes + 1, branching)`: row 0 for the
-            children of the root, row `1 + i` for those of inner node `i`.
-            Entries are `i` for inner node `i`, `num_nodes + c` for class `c`,
-            and, only at the ends of rows, -1. Inner nodes are renumbered
-            level by level.
+        children: Integer array `(num_nodes + 1, branching)`. Row 0 has the
+            children of the root, row `1 + i` those of inner node `i`. An entry
+            `i` is inner node `i`, and `num_nodes + c` is class `c`. Rows are
+            padded by -1. Inner nodes are renumbered level by level.
         num_classes: Integer.
 
     Attributes:
-        children: int32 array, as above.
+        children: int32 array, see above.
         num_classes, num_nodes: Integers, classes and inner nodes.
-        branching: Integer, the most children that a node has.
+        branching: Integer, the largest number of children of a node.
         depth: Integer, edges from the root to the deepest class.
         level_sizes: Tuple of integers, inner nodes at depth 1, 2, and so on.
         class_parents, node_parents: int32 arrays `(num_classes,)` and
             `(num_nodes,)`, the inner node above each, -1 for the root.
         class_means, node_means, root_mean: float32 arrays
-            `(num_classes, width)`, `(num_nodes, width)` and `(width,)`: where
-            the tree was built from vectors, centres of classes and means of
-            those below nodes, else None.
+            `(num_classes, width)`, `(num_nodes, width)` and `(width,)`, the
+            means of classes, nodes and root. None unless the tree was built
+            from vectors.
 
     References:
-        - Han, Huang & Zhang, Candidates vs. Noises Estimation for Large
-          Multi-Class Classification Problem, 2018, section 4.2
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 4.2
     """
 
     def __init__(self, children: ArrayLike, num_classes: int):
@@ -94,19 +93,19 @@ class ClassTree:
     ) -> "ClassTree":
         """Builds a tree by hierarchical balanced k-means.
 
-        From the top down, each node's classes are split into clusters whose
-        sizes differ by 1 at most. The tree is as shallow as it can be, with
-        depths that differ by 1 at most.
+        From the top down, the classes of each node are split into clusters
+        with sizes that differ by at most 1. The tree has the smallest possible
+        depth, and the depths of classes differ by at most 1.
 
         Args:
-            vectors: Array `(num_classes, width)` of finite numbers, a centre
+            vectors: Array `(num_classes, width)` of finite numbers, a vector
                 for each class.
-            branching: Integer of at least 2, the most children of a node.
-                Defaults to `10`.
-            weights: Optional array `(num_classes,)` of numbers of at least 0,
-                how much each class counts in the means of nodes. Defaults to
-                `None`, all alike.
-            seed: Optional integer. Makes the tree repeatable.
+            branching: Integer, at least 2. The largest number of children of a
+                node. Defaults to `10`.
+            weights: Optional array `(num_classes,)` of non-negative numbers,
+                the weights of classes in the means of nodes. Defaults to
+                `None`: equal weights.
+            seed: Optional integer, for a reproducible tree.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
         """
         branching = check_positive_int("branching", branching, minimum=2)
@@ -130,10 +129,10 @@ class ClassTree:
         seed: int | None = None,
         verbose: int = 1,
     ) -> "ClassTree":
-        """Builds a tree from labelled examples, as `from_vectors`.
+        """Builds a tree from labelled examples, see `from_vectors`.
 
-        Classes are placed by the means of their examples, those without any
-        at the mean of all, and count by their number of examples.
+        The vector of a class is the mean of its examples, and its weight is
+        their number. Classes without examples get the mean of all examples.
 
         Args:
             x: Array `(examples, width)` of finite features. It may be
@@ -147,7 +146,7 @@ class ClassTree:
         y = np.asarray(y)
         require(
             y.shape in ((len(x),), (len(x), 1)) and y.dtype.kind in "iu",
-            f"`y` must hold an integer label for each of {len(x)} rows of `x`.",
+            f"`y` must have an integer label for each of {len(x)} rows of `x`.",
             shape=y.shape,
             dtype=y.dtype.name,
         )
@@ -157,7 +156,7 @@ class ClassTree:
         check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
         require(
             y.min() >= 0 and y.max() < num_classes,
-            f"`y` must hold labels from 0 to {num_classes - 1}.",
+            f"`y` must have labels from 0 to {num_classes - 1}.",
             least=int(y.min()),
             largest=int(y.max()),
         )
@@ -170,11 +169,11 @@ class ClassTree:
     ) -> "ClassTree":
         """Builds the Huffman tree: frequent classes near the root.
 
-        No tree of this branching has a smaller mean depth by `counts`.
+        The mean depth, weighted by `counts`, is the smallest possible.
 
         Args:
-            counts: Array `(num_classes,)` of numbers of at least 0.
-            branching: Integer of at least 2. Defaults to `2`.
+            counts: Array `(num_classes,)` of non-negative numbers.
+            branching: Integer, at least 2. Defaults to `2`.
         """
         branching = check_positive_int("branching", branching, minimum=2)
         counts = check_scores("counts", counts)
@@ -184,7 +183,7 @@ class ClassTree:
     def from_taxonomy(cls, paths: Sequence) -> "ClassTree":
         """Builds a tree from names of groups.
 
-        A group's only child takes its place.
+        A group with only one child is replaced by that child.
 
         Example:
 
@@ -193,25 +192,25 @@ class ClassTree:
         array([3, 3, 2, 1], dtype=int32)
 
         Args:
-            paths: Sequence with the names of the groups above each class,
-                from the top down, for instance tuples of strings, none for
-                below the root. A group is known by all the names down to it.
+            paths: Sequence with the group names of each class, from the top
+                down, e.g. tuples of strings. An empty one puts the class below
+                the root. Groups are the same if their full paths are.
         """
         paths = list(paths)
         return cls(taxonomy_children(paths), len(paths))
 
     @classmethod
     def from_groups(cls, groups: ArrayLike) -> "ClassTree":
-        """Builds a tree of one level of subsets below the root.
+        """Builds a tree with one level of groups below the root.
 
         Args:
-            groups: Integer array `(num_classes,)`, the number of each class's
-                subset. Inner nodes are in the order of these numbers.
+            groups: Integer array `(num_classes,)`, the group of each class.
+                Inner nodes are in the order of these integers.
         """
         groups = np.asarray(groups)
         require(
             groups.ndim == 1 and groups.size and groups.dtype.kind in "iu",
-            "`groups` must hold one integer for each class.",
+            "`groups` must have one integer for each class.",
             shape=groups.shape,
             dtype=groups.dtype.name,
         )
@@ -226,7 +225,7 @@ class ClassTree:
     def random(
         cls, num_classes: int, branching: int = 10, seed: int | None = None
     ) -> "ClassTree":
-        """Builds a tree over classes in random order, evenly branched.
+        """Builds a balanced tree over classes in random order.
 
         Args:
             num_classes: Integer.
@@ -245,7 +244,7 @@ class ClassTree:
         return cls(balanced_children(order, levels), num_classes)
 
     def _set_means(self, vectors, weights=None):
-        """Keeps centres of classes, and their means over inner nodes."""
+        """Keeps the means of classes, and computes those of inner nodes."""
         self.class_means = np.asarray(vectors, "float32", order="C")
         self.node_means, self.root_mean = node_means(
             self, self.class_means, weights
@@ -253,11 +252,11 @@ class ClassTree:
         return self
 
     def paths(self) -> np.ndarray:
-        """Inner nodes above each class.
+        """Returns the inner nodes above each class.
 
         Returns:
-            int32 array `(num_classes, depth - 1)`, from the top down, with -1
-            at the ends of rows of classes that are less deep.
+            int32 array `(num_classes, depth - 1)`, from the top down, padded
+            by -1.
         """
         paths = np.full((self.num_classes, self.depth - 1), -1, "int32")
         rows = np.flatnonzero(self.class_parents >= 0)
@@ -274,7 +273,7 @@ class ClassTree:
     def depths(self) -> np.ndarray:
         """Edges from the root to each class, int32 array `(num_classes,)`."""
         sizes = (1, *self.level_sizes)
-        # The last is the root's, at -1.
+        # The last entry is the root, at index -1.
         nodes = np.roll(np.repeat(np.arange(len(sizes)), sizes), -1)
         return (nodes[self.class_parents] + 1).astype("int32")
 
@@ -287,10 +286,10 @@ class ClassTree:
 
 
 def node_means(tree, vectors, weights=None):
-    """Mean of the vectors of the classes below each inner node."""
+    """Means of the vectors of the classes below each inner node."""
     width = vectors.shape[1]
     means = np.zeros((tree.num_nodes + 1, width), "float32")
-    # Of the entries of children: inner nodes, then classes, then padding.
+    # Indexed by child: inner nodes, then classes, then padding.
     size = tree.num_nodes + tree.num_classes
     counts = np.ones(size + 1)
     counts[-1] = 0
@@ -313,7 +312,7 @@ def node_means(tree, vectors, weights=None):
             parts[inner] = means[1 + below[inner]]
             share = share[:, None].astype("float32")
             means[rows] = np.matmul(share, parts)[:, 0]
-            # The root is nobody's child.
+            # The root has no parent.
             nodes = slice(max(rows.start - 1, 0), rows.stop - 1)
             below = below[rows.start == 0 :]
             loads[nodes] = loads[below].sum(axis=1)
@@ -322,7 +321,7 @@ def node_means(tree, vectors, weights=None):
 
 
 def label_means(x, y, num_classes):
-    """Mean of the examples of each class."""
+    """Means of the examples of each class."""
     sums = np.zeros((num_classes, x.shape[1]), "float32")
     total = np.zeros(x.shape[1])
     for start, chunk in float_chunks(x):
@@ -330,7 +329,7 @@ def label_means(x, y, num_classes):
         order = np.argsort(labels, kind="stable")
         labels = labels[order]
         firsts = np.flatnonzero(np.diff(labels, prepend=-1))
-        # In float64: many examples may be of one class.
+        # float64, as a class may have many examples.
         part = np.add.reduceat(chunk[order], firsts, axis=0, dtype="float64")
         sums[labels[firsts]] += part
         total += part.sum(axis=0)
@@ -341,15 +340,15 @@ def label_means(x, y, num_classes):
 
 
 def differences_of_means(tree):
-    """Vectors whose sums over paths are the means that a tree was made from."""
+    """Vectors that add up over paths to the means of a tree."""
     above = np.concatenate([tree.node_means, tree.root_mean[None]])
-    # A parent of -1, the root, is the last row.
+    # Parent -1, the root, is the last row.
     classes = tree.class_means - above[tree.class_parents]
     return classes, tree.node_means - above[tree.node_parents]
 
 
 def log_shares(tree, counts):
-    """Biases whose sums over paths are the log frequencies of classes."""
+    """Biases that add up over paths to the log frequencies of classes."""
     counts = np.asarray(counts, "float64")
     shares = np.log(counts / counts.sum())
     if tree is None:
@@ -358,9 +357,9 @@ def log_shares(tree, counts):
 
 
 def differences_of_biases(tree, biases):
-    """Biases whose sums over paths are those given."""
+    """Biases that add up over paths to the given biases."""
     biases = np.asarray(biases, "float64")
-    # A parent of -1, the root, is the last one.
+    # Parent -1, the root, is the last entry.
     above = np.full(tree.num_nodes + 1, -np.inf)
     np.logaddexp.at(above, tree.class_parents, biases)
     ends = np.cumsum(tree.level_sizes, dtype=int)
@@ -374,13 +373,13 @@ def differences_of_biases(tree, biases):
 
 
 def pad_children(entries, counts):
-    """Rows of different lengths, padded with -1."""
+    """Rows of different lengths, padded by -1."""
     counts = np.asarray(counts, "int64")
     longest = int(counts.max())
     require(
         len(counts) * longest <= _MOST_ENTRIES,
-        "A tree must not have both many nodes and a node of many children, "
-        "since each node has room for as many: split the largest.",
+        "A tree must not have many nodes and also a node with many children, "
+        "as all rows of `children` are equally long. Split the largest node.",
         nodes=len(counts),
         children=longest,
     )
@@ -390,12 +389,12 @@ def pad_children(entries, counts):
 
 
 def check_children(children, num_classes):
-    """Returns children as int32 array without columns of padding, or raises."""
+    """Returns children as an int32 array without empty columns, or raises."""
     children = np.asarray(children)
     require(
         children.ndim == 2 and children.size and children.dtype.kind in "iu",
-        "`children` must be a matrix of integers, with a row for the root and "
-        "for each inner node.",
+        "`children` must be an integer matrix with a row for the root and for "
+        "each inner node.",
         shape=children.shape,
         dtype=children.dtype.name,
     )
@@ -403,8 +402,8 @@ def check_children(children, num_classes):
     most = num_nodes + num_classes - 1
     require(
         children.min() >= -1 and children.max() <= most,
-        f"`children` must hold numbers from -1 to {most}, of {num_nodes} inner "
-        f"nodes and then num_classes={num_classes} classes.",
+        f"`children` must have entries from -1 to {most}: {num_nodes} inner "
+        f"nodes, then num_classes={num_classes} classes.",
         least=int(children.min()),
         largest=int(children.max()),
     )
@@ -412,16 +411,16 @@ def check_children(children, num_classes):
     wrong = ~there[:, 0] | (there[:, 1:] > there[:, :-1]).any(axis=1)
     require(
         not wrong.any(),
-        "`children` must have a child for each node, and -1 only at the ends "
-        "of rows.",
+        "`children` must have at least one child in each row, and -1 only at "
+        "the end of rows.",
         row=int(np.argmax(wrong)),
     )
     times = np.bincount(children[there], minlength=most + 1)
     entry = int(np.argmax(times != 1))
     require(
         times[entry] == 1,
-        f"`children` must hold each of {num_nodes} inner nodes and "
-        f"num_classes={num_classes} classes once.",
+        f"`children` must have each of {num_nodes} inner nodes and "
+        f"num_classes={num_classes} classes exactly once.",
         entry=entry,
         times=int(times[entry]),
     )
@@ -429,7 +428,7 @@ def check_children(children, num_classes):
 
 
 def sort_levels(children, num_nodes):
-    """Numbers inner nodes level by level from the root down."""
+    """Renumbers inner nodes level by level from the root down."""
     levels = []
     rows = np.zeros(1, "int64")
     while len(rows):
@@ -440,7 +439,7 @@ def sort_levels(children, num_nodes):
     lost = np.setdiff1d(np.arange(num_nodes), order)
     require(
         not len(lost),
-        "`children` must lead from the root to every node, without a circle.",
+        "`children` must connect the root to every node, without cycles.",
         lost_nodes=lost[:1].tolist(),
     )
     if (order != np.arange(num_nodes)).any():
@@ -453,7 +452,7 @@ def sort_levels(children, num_nodes):
 
 
 def balanced_children(order, level_sizes):
-    """Children of nodes that hold given numbers of classes."""
+    """Children of nodes over given numbers of classes."""
     order = np.asarray(order, "int64")
     if not level_sizes:
         return pad_children(order, [len(order)])
@@ -481,19 +480,19 @@ def huffman_children(counts, branching):
     order = np.argsort(counts, kind="stable")
     taken = _merge(counts[order], branching)
     num_nodes = len(taken) - 1
-    # First the leaves of each merge, then the merges in it.
+    # Each merge has its leaves first, then earlier merges.
     is_leaf = np.repeat(np.tile([True, False], len(taken)), taken.ravel())
     entries = np.empty(len(is_leaf), "int64")
     entries[is_leaf] = num_nodes + order
     entries[~is_leaf] = np.arange(num_nodes)
     children = pad_children(entries, taken.sum(axis=1))
-    # The root comes last.
+    # Move the root from the last row to the first.
     return np.roll(children, 1, axis=0)
 
 
 def _merge(counts, branching):
-    """Merges the least of counts until one is left."""
-    # Python's own numbers are faster one by one.
+    """Merges the smallest counts until one is left."""
+    # Python numbers are faster than NumPy scalars here.
     counts = counts.tolist()
     leaves = len(counts)
     merges = max(1, -(-(leaves - 1) // (branching - 1)))
@@ -520,27 +519,27 @@ def _merge(counts, branching):
 
 
 def taxonomy_children(paths):
-    """Children of the nodes that paths of names tell of."""
+    """Children of the nodes that paths of names describe."""
     root = {}
     for number, path in enumerate(paths):
         require(
             isinstance(path, Sequence | np.ndarray)
             and not isinstance(path, str | bytes),
-            "`paths` must hold a sequence of names for each class.",
+            "`paths` must have a sequence of names for each class.",
             path=path,
             number=number,
         )
         node = root
         for name in path:
             node = node.setdefault((name,), {})
-        # Names are in tuples, so that a class is told from a name.
+        # Names are in tuples, to distinguish them from class numbers.
         node[number] = None
-    require(root, "`paths` must hold at least one class.", paths=paths)
+    require(root, "`paths` must have at least one class.", paths=paths)
     return _number_children(root)
 
 
 def _skip(key, below):
-    """A child, or what takes its place while it has but one child."""
+    """Replaces a child with only one child by that child."""
     while below is not None and len(below) == 1:
         ((key, below),) = below.items()
     return key, below
@@ -552,7 +551,7 @@ def _number_children(root):
     counts = []
     entries = []
     classes = []
-    # The list grows meanwhile.
+    # The loop appends to this list.
     for row in rows:
         counts.append(len(row))
         for child in row.items():

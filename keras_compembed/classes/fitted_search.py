@@ -1,4 +1,4 @@
-"""Searches fitted to a layer of classes that is trained."""
+"""Searches fitted to a trained layer over classes."""
 
 import math
 
@@ -18,9 +18,9 @@ from keras_compembed.utils.validation import require
 from keras_compembed.utils.workers import one_thread
 
 _BATCH = 256
-# Numbers that an order of lists, or vectors of classes, hold at a time.
+# Array entries to process at a time.
 _ENTRIES = 1 << 22
-# Chance that recall on other features is below what is stated.
+# Chance that recall on other features is below the stated one.
 _RISK = 0.05
 
 
@@ -31,12 +31,12 @@ def calibrate_beam(
     k: int = 1,
     verbose: int = 1,
 ) -> dict:
-    """Sets the beam width at which search finds what scoring all would find.
+    """Sets the smallest beam width that reaches a given recall.
 
-    Recall is the share of the `k` best classes of all that are among the `k`
-    classes that the search returns. Widths are doubled until it is reached.
-    Do this once the model is trained. `head.top_k`, and models and files
-    made from then on, use the width; models that have run keep theirs.
+    Recall is the share of the `k` best classes that the search finds. Beam
+    widths are doubled until it reaches `target_recall`. Call this after
+    training. `head.top_k`, and models and files made later, use the new
+    width; models that have run already keep the old one.
 
     Example:
 
@@ -53,11 +53,11 @@ def calibrate_beam(
         features: Finite array `(..., width)` of validation data, e.g.
             `keras.Model(model.inputs, head.input).predict(x)`.
         target_recall: Number above 0, at most 1. Defaults to `0.99`.
-        k: Integer, classes that predictions are to return. Defaults to `1`.
+        k: Integer, classes that predictions return. Defaults to `1`.
         verbose: `0` or `1`, whether to print recalls.
 
     Returns:
-        Dict of the recall of each width that was tried.
+        Dict with the recall of each beam width that was tried.
     """
     features = check_search(head, features, target_recall, k)
     selector = head.selector
@@ -78,14 +78,14 @@ def calibrate_beam(
         recalls[width] = float(hits.mean())
         if verbose:
             print(f"beam width {width}: recall {recalls[width]:.4f}")
-        # As wide as the tree, a beam leaves nothing out.
+        # A beam as wide as the tree finds everything.
         if recalls[width] >= target_recall or width >= head.num_classes:
             return recalls
         width *= 2
 
 
 def check_search(head, features, target_recall, k):
-    """Features as rows, of a layer that is built by them."""
+    """Builds the layer if needed, and returns features as rows."""
     require(
         hasattr(head, "selector"), "`head` must be a `CANESoftmax`.", head=head
     )
@@ -105,8 +105,8 @@ def check_search(head, features, target_recall, k):
         len(features)
         and features.shape[1] == width
         and np.isfinite(features).all(),
-        f"`features` must be finite, of shape (..., {width}), as wide as the "
-        "class vectors, and not empty.",
+        f"`features` must be finite, not empty, and of shape (..., {width}), "
+        "the width of class vectors.",
         shape=features.shape,
     )
     return features
@@ -128,20 +128,20 @@ def fit_search(
     num_lists: int | None = None,
     verbose: int = 1,
 ) -> keras.Layer:
-    """A layer of the same classes that searches lists of them to predict.
+    """Returns a copy of a trained layer that searches lists of classes.
 
-    For layers trained without one, by `FrequentClasses` say, whose
-    predictions score all classes. The layer has the same class vectors and
-    biases and an `ApproximateNearest` selector with lists of equal length.
-    Put it in the place of `head`. If it is trained on, it has no more
-    candidates than a list has classes.
+    Use it for faster predictions of a layer without a search, e.g. with
+    `FrequentClasses`. The copy has the same class vectors and biases, and an
+    `ApproximateNearest` selector with lists of equal length. Use it in place
+    of `head`. In further training, it has at most as many candidates as a
+    list has classes.
 
-    Recall is the share of the `k` best classes of all that are among the `k`
-    classes that the search returns. As few lists are opened as make recall on
-    other features at least `target_recall` with 95 % confidence. 0.99 takes
-    about 300 features; with fewer, or for a recall of 1, lists are opened
-    until all `features` find their best classes. Where vectors are near to no
-    others, scoring all classes may be faster.
+    Recall is the share of the `k` best classes that the search finds. The copy
+    opens as few lists as give a recall of at least `target_recall` on other
+    features, with 95 % confidence. A target of 0.99 takes about 300 features.
+    With fewer, or for a target of 1, it opens enough lists to find the best
+    classes of all `features`. If class vectors form no clusters, scoring all
+    classes may be faster.
 
     Example:
 
@@ -156,17 +156,17 @@ def fit_search(
     (200, 1)
 
     Args:
-        head: A built `CANESoftmax` with any selector. It stays as it is.
-        features, target_recall: Same as in `calibrate_beam`.
-        k: Integer, classes that predictions are to return. Defaults to `1`.
-            Predictions of more may end in ids of -1.
+        head: A built `CANESoftmax` with any selector. It is not changed.
+        features, target_recall: See `calibrate_beam`.
+        k: Integer, classes that predictions return. Defaults to `1`. With a
+            larger `k` in prediction, the last ids may be -1.
         num_lists: Optional integer. Defaults to `None`: see
             `ApproximateNearest`.
         verbose: `0` or `1`, whether to print the lists and the recall.
 
     Returns:
-        A built `CANESoftmax` with the name of `head`, all class vectors in its
-        `kernel`.
+        A built `CANESoftmax` with the name of `head`, and all class vectors in
+        its `kernel`.
 
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734)
@@ -175,8 +175,8 @@ def fit_search(
     """
     require(
         getattr(head, "built", True),
-        "`head` must be built, and should be trained: lists are made from its "
-        "class vectors.",
+        "`head` must be built, and should be trained, as lists are made from "
+        "its class vectors.",
         head=head,
     )
     features = check_search(head, features, target_recall, k)
@@ -202,8 +202,8 @@ def fit_search(
 
 
 def _with_lists(head, features, num_lists):
-    """A layer with the vectors and biases of another, and lists of them."""
-    # Even lists have no room to spare, of which a file would score all.
+    """A copy of a layer with lists of its classes."""
+    # No spare places: an exported file would score them all.
     selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
     shortest = head.num_classes // num_lists
     config = head.get_config()
@@ -221,7 +221,7 @@ def _with_lists(head, features, num_lists):
     made.noise.set_weights(head.noise.get_weights())
     scale = float(np.sqrt(np.mean(np.square(features, dtype="float64"))))
     scale = scale or 1.0
-    # What a difference counts in the scores of features of that scale.
+    # Scale differences of vectors to their effect on scores.
     points = np.column_stack([ALIGNED * scale * vectors, biases])
     lists = _even_lists(points, *made.selector.lists.shape)
     made.selector._keep_lists(made.scores, scale, tf.constant(lists, "int32"))
@@ -241,7 +241,7 @@ def _classes_of(head, width):
 
 
 def _even_lists(points, number, capacity):
-    """Lists of the rows of points that are near each other."""
+    """Equally long lists of similar rows."""
     points = np.nan_to_num(points, copy=False, posinf=0.0, neginf=0.0)
     rows = np.arange(len(points))
     list_of = np.zeros_like(rows)
@@ -259,7 +259,7 @@ def _even_lists(points, number, capacity):
 
 
 def _lists_to_open(head, features, k):
-    """Lists to open, likeliest first, until each best class is found."""
+    """How many lists to open until each best class is found."""
     lists = head.selector.lists.numpy()
     list_of = np.empty(head.num_classes, "int64")
     rows, places = np.nonzero(lists >= 0)
@@ -273,13 +273,13 @@ def _lists_to_open(head, features, k):
         order = head.selector._order_of_lists(part, number).numpy()
         turns = 1 + np.argsort(order, axis=1)
         found = np.take_along_axis(turns, list_of[best], axis=1)
-        # Where vectors are NaN, there are no more classes to be found.
+        # With NaN vectors, there are no further classes to find.
         opened.append(np.where(best >= 0, found, 1))
     return np.concatenate(opened)
 
 
 def share_to_find(target, rows):
-    """Least share that shows recall of at least `target`; 1 if none does."""
+    """The smallest share that proves a recall of `target`, or 1."""
     return _edge(
         lambda share: _log_chance(share, target, rows) > math.log(_RISK),
         target,
@@ -288,7 +288,7 @@ def share_to_find(target, rows):
 
 
 def stated_recall(found, rows):
-    """The highest recall that a share of `found` shows."""
+    """The highest recall that a share of `found` proves."""
     return _edge(
         lambda recall: _log_chance(found, recall, rows) > math.log(_RISK),
         found,
@@ -297,7 +297,7 @@ def stated_recall(found, rows):
 
 
 def _log_chance(found, recall, rows):
-    """Hoeffding's bound of the log chance to find a share of `found`."""
+    """Hoeffding bound of the log probability to find a share of `found`."""
     chance = 0.0
     for part, expected in ((found, recall), (1 - found, 1 - recall)):
         if part > 0 and expected <= 0:
@@ -308,7 +308,7 @@ def _log_chance(found, recall, rows):
 
 
 def _edge(holds, inside, outside):
-    """Where a condition ends, by halves: the last number outside of it."""
+    """The end of a condition by bisection, just outside of it."""
     for _ in range(50):
         middle = (inside + outside) / 2
         if holds(middle):

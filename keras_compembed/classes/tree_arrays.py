@@ -1,4 +1,4 @@
-"""A class tree as weights of a layer: sums over its paths, beam search."""
+"""A class tree as weights of a layer, with path sums and beam search."""
 
 import itertools
 
@@ -33,7 +33,7 @@ class TreeArrays(WholeLoad, keras.layers.Layer):
         # Nodes are numbered level by level.
         ends = itertools.accumulate(self.level_sizes, initial=0)
         self.level_starts = tuple(ends)[:-1]
-        # What stands at each depth.
+        # The kinds of entries at each depth.
         classes = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
         kinds = ["both" if number else "nodes" for number in classes[:-1]]
         self.kinds = *kinds, "classes"
@@ -58,7 +58,7 @@ class TreeArrays(WholeLoad, keras.layers.Layer):
         return tf.stack(path, axis=1)
 
     def under(self, entries):
-        """Entries under entries, of any shape; -1 under classes and -1."""
+        """Children of entries of any shape; -1 below classes and -1."""
         inner = (entries >= 0) & (entries < self.num_nodes)
         places = tf.where(inner, entries + 1, 0)
         below = gather_rows(self.children, places)
@@ -82,9 +82,9 @@ class TreeArrays(WholeLoad, keras.layers.Layer):
 
 
 def sum_above(rows_of, ancestors):
-    """Sums over the inner nodes above classes."""
+    """Sums of rows over the inner nodes above classes."""
     total = 0.0
-    # One after the other: all at once take depth times the memory.
+    # One level at a time: all at once need `depth` times the memory.
     for nodes in tf.unstack(ancestors, axis=1):
         rows = rows_of(tf.maximum(nodes, 0))
         exist = tf.reshape(nodes >= 0, (-1, *[1] * (rows.shape.rank - 1)))
@@ -93,7 +93,7 @@ def sum_above(rows_of, ancestors):
 
 
 def sum_down_to(tree, table, depth):
-    """Sums over the paths to all inner nodes of a depth, without gradients."""
+    """Sums over the paths to all inner nodes at a depth, without gradients."""
     sizes = tree.level_sizes[:depth]
     nodes = tf.range(sum(sizes))
     rows = tf.split(gather_rows(table, nodes), sizes)
@@ -106,7 +106,7 @@ def sum_down_to(tree, table, depth):
 
 
 def read_above(tree, tables, classes, chosen, room):
-    """Sums over the inner nodes above classes."""
+    """Sums of several tables over the inner nodes above classes."""
     levels = _ancestors_by_level(tree, classes)
     starts = tree.level_starts
     with_classes = [kind != "nodes" for kind in tree.kinds]
@@ -128,7 +128,7 @@ def read_above(tree, tables, classes, chosen, room):
         if not with_classes[level + 1]:
             continue
         if several:
-            # Classes that hang elsewhere take a row of zeros.
+            # Classes at other levels take a row of zeros.
             here = nodes >= start
             if level + 1 < len(levels):
                 here &= levels[level + 1] < starts[level + 1]
@@ -146,7 +146,7 @@ def read_above(tree, tables, classes, chosen, room):
 
 
 def _ancestors_by_level(tree, classes):
-    """Nodes above classes, a tensor for each level; less if there is none."""
+    """Inner nodes above classes, by level, from the top down."""
     nodes = gather_rows(tree.class_parents, classes)
     levels = []
     for start in reversed(tree.level_starts):
@@ -157,7 +157,7 @@ def _ancestors_by_level(tree, classes):
 
 
 def find_frontier(tree, max_size):
-    """Where a search may begin: as far down as `max_size` entries go."""
+    """The entries that a search starts from: up to `max_size` of them."""
     frontier = _entries(tree.children[0])
     depth = 1
     while True:
@@ -176,7 +176,7 @@ def _entries(children):
 
 
 def beam_search(tree, frontier, number, kinds, read, features, beam_width):
-    """Follows the best inner nodes down a tree: Algorithm 2."""
+    """Follows the best inner nodes down a tree (Algorithm 2)."""
     entries, vectors, biases = frontier
     scores = tf.matmul(features, vectors, transpose_b=True) + biases
     scores = without_nan(scores)
@@ -209,8 +209,8 @@ def beam_search(tree, frontier, number, kinds, read, features, beam_width):
 def own_products(vectors, features):
     """Products of the vectors of each row with its features."""
     if features.shape[0] == 1:
-        # The same, as the one kind of product that is fast on phones, without
-        # the copy that `vectors[0]` is there.
+        # A matrix product, which is fast on phones. Slicing `vectors[0]` would
+        # make a copy there.
         vectors = tf.reshape(vectors, (-1, features.shape[1]))
         return tf.matmul(features, vectors, transpose_b=True)
     return tf.linalg.matvec(vectors, features)
