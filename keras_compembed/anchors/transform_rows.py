@@ -1,4 +1,4 @@
-"""Base of the ways to hold a transform, and what they share."""
+"""Base of the storages of a transform, and shared functions."""
 
 import functools
 import random
@@ -14,21 +14,21 @@ from keras_compembed.utils.tensor_ops import custom_gradient
 from keras_compembed.utils.tensor_ops import of_all_ids
 
 _CHUNK_NUMBERS = 1 << 22
-# Numbers in a row at the start, and the largest of them.
+# Initial entries in a row, and the largest initial value.
 _START_NONZEROS = 4
 _START_VALUE = 0.1
 
 
 class TransformRows(Settings):
-    """A way to hold the transform T of an `ANTEmbedding`."""
+    """A storage of the transform T of an `ANTEmbedding`."""
 
-    # A layer makes an instance of its own from settings, by `set_shape` and
-    # `build`. Rows read are always those after all proximal steps. Subclasses
-    # have `make_variables`, `read` (rows of what `unique_ids` returned),
+    # A layer makes its own instance from settings, with `set_shape` and
+    # `build`. Reading rows applies all proximal steps. Subclasses define
+    # `make_variables`, `read` (rows of the result of `unique_ids`),
     # `after_step`, `count`, `rows` (a NumPy array), `load` (a
-    # `SparseTransform`) and `whole`, what `project` needs.
+    # `SparseTransform`), and `whole` for `project`.
 
-    # Attributes that are arguments of the constructor.
+    # Attributes that are constructor arguments.
     _settings = ()
 
     def __init__(self):
@@ -57,7 +57,7 @@ class TransformRows(Settings):
     def add_variable(
         self, name, shape, dtype, initializer="zeros", trainable=False
     ):
-        """A variable, by default one that the optimizer does not move."""
+        """Adds a variable, by default one that is not trained."""
         return self._make_weight(
             name,
             shape=shape,
@@ -67,17 +67,17 @@ class TransformRows(Settings):
         )
 
     def settle(self):
-        """Does now what was put off."""
+        """Applies delayed updates now."""
 
     def state(self):
-        """Dict of further arrays to be saved: a few bytes for each place."""
+        """Dict of further arrays to save: a few bytes for each place."""
         return {}
 
     def load_state(self, state):
-        """Takes what `state` gave."""
+        """Restores the result of `state`."""
 
     def chunks(self):
-        """Yields `(start, stop)` of parts small enough to be held."""
+        """Yields `(start, stop)` of chunks that fit in memory."""
         size = max(1, _CHUNK_NUMBERS // self.num_anchors)
         for start in range(0, self.num_rows, size):
             yield start, min(start + size, self.num_rows)
@@ -94,10 +94,10 @@ class TransformRows(Settings):
         return of_all_ids(lambda ids: self.read(ids, number), number)
 
     def project(self, scores, limit):
-        """Products with all rows, whose gradient reaches only some of them."""
-        # Equation 11 of Liang et al.: the gradient of a softmax is large for
-        # few classes only. Rows that get one: those with the largest sums of
-        # absolute gradients of their products.
+        """Products with all rows, with a gradient for only some of them."""
+        # Equation 11 of Liang et al.: a softmax has large gradients for few
+        # classes only. Here, the rows with the largest sums of absolute
+        # gradients of their products get a gradient.
         stored, rows, settle = self.whole()
         limit = min(limit, self.num_rows)
 
@@ -125,7 +125,7 @@ class TransformRows(Settings):
 
 def gather(stored, places):
     """`tf.gather` with a dense gradient."""
-    # Keras's optimizers take rows of several look-ups in one step apart.
+    # Keras optimizers apply the rows of several lookups separately.
 
     @custom_gradient
     def read(stored):
@@ -140,11 +140,11 @@ def gather(stored, places):
 
 
 def scatter_columns(columns, values, num_columns):
-    """Dense rows `(rows, num_columns)` of some numbers in each."""
+    """Dense rows `(rows, num_columns)` from a few entries in each."""
     num_rows = tf.shape(columns)[0]
     width = num_columns + 1
     places = tf.expand_dims(tf.range(num_rows) * width, 1) + columns
-    # Much faster of flat tensors, and what ONNX has.
+    # Flat tensors are much faster, and ONNX supports them.
     flat = tf.math.unsorted_segment_sum(
         tf.reshape(values, (-1,)),
         tf.reshape(places, (-1,)),
@@ -154,7 +154,7 @@ def scatter_columns(columns, values, num_columns):
 
 
 class FreeEntries:
-    """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse."""
+    """The matrix 1 - S(G) of Liang et al., section 3.3, as a sparse matrix."""
 
     def __init__(self, relations, anchor_ids):
         offsets, columns = [0], []
@@ -190,7 +190,7 @@ class FreeEntries:
         return None if free is None else tf.gather(free, columns, batch_dims=1)
 
     def restore(self, shrunk, values):
-        """Puts the free entries of the whole matrix `values` into `shrunk`."""
+        """Copies the free entries of `values` into `shrunk`."""
         if not len(self):
             return shrunk
         return tf.tensor_scatter_nd_update(
@@ -199,7 +199,7 @@ class FreeEntries:
 
 
 class TransformStart:
-    """Initializers of T: of all of it, or of numbers and their columns."""
+    """Initializers of T: dense, or its entries and their columns."""
 
     def __init__(self, anchor_ids, non_negative=True, initializer=None):
         self.anchor_ids = anchor_ids
@@ -216,7 +216,7 @@ class TransformStart:
                 table, self.columns(places), self.values(places), axis=1
             )
         else:
-            # Keras may build layers in a graph, where there are no numbers.
+            # Keras may build layers in a graph, which has no values.
             with tf.init_scope():
                 table = np.array(self.initializer(shape, dtype=dtype))
             if self.non_negative:
@@ -227,7 +227,7 @@ class TransformStart:
         return tf.convert_to_tensor(table, dtype=dtype)
 
     def values(self, shape, dtype=None):
-        """The numbers in places of rows, `(rows, places)`."""
+        """The entries of rows, `(rows, places)`."""
         rng = np.random.default_rng(self._seed + 1)
         low = 0 if self.non_negative else -_START_VALUE
         values = rng.uniform(low, _START_VALUE, shape)
@@ -238,7 +238,7 @@ class TransformStart:
         return values.astype(dtype or "float64")
 
     def columns(self, shape, dtype="int32"):
-        """The columns of the places of `values`, different ones in a row."""
+        """The columns of the entries of `values`, distinct in a row."""
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
         rng = np.random.default_rng(self._seed)
@@ -251,11 +251,11 @@ class TransformStart:
 
     @functools.cached_property
     def _seed(self):
-        """One for values and columns alike."""
+        """The same seed for values and columns."""
         return random.getrandbits(31)
 
 
 def one_hot_rows(anchor_ids):
-    """Where objects that are anchors have their 1, as `(ids, columns)`."""
+    """The entries of 1 of objects with an anchor, as `(ids, columns)`."""
     ids, columns = np.unique(anchor_ids, return_index=True)
     return ids[ids >= 0], columns[ids >= 0]

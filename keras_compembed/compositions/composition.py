@@ -1,4 +1,4 @@
-"""Codewords in, vectors out: sums, parts, a matrix, an LSTM."""
+"""Compositions of codewords: sum, concatenation, matrix, LSTM."""
 
 import functools
 
@@ -16,13 +16,13 @@ _CHUNK_ELEMENTS = 1 << 22
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Composition(keras.layers.Layer):
-    """Base class of compositions: codewords in, vectors out.
+    """Base class of compositions, which turn codewords into vectors.
 
-    To write one, register a subclass and give it `call`, from codewords
-    `(ids, num_codebooks, code_dim)` to vectors `(ids, output_dim)`. Weights
-    are made in `build`, as in any Keras layer; `self.num_codebooks`,
-    `self.codebook_size`, `self.code_dim` and `self.output_dim` are known by
-    then. Each layer and each learner makes a copy of an instance.
+    To write a composition, register a subclass and define `call`, from
+    codewords `(ids, num_codebooks, code_dim)` to vectors `(ids, output_dim)`.
+    Create weights in `build`, as in any Keras layer. `self.num_codebooks`,
+    `self.codebook_size`, `self.code_dim` and `self.output_dim` are set before
+    `build`. Each layer and each learner copies the instance.
 
     Example:
 
@@ -35,12 +35,12 @@ class Composition(keras.layers.Layer):
     TensorShape([1, 2, 8])
 
     Args:
-        code_dim: Optional integer. Width of codewords. Defaults to `None`:
-            that of the vectors.
+        code_dim: Optional integer. Width of codewords. Defaults to `None`: the
+            width of vectors.
         **kwargs: `name` and `dtype` of `keras.layers.Layer`.
     """
 
-    # Whether composing takes so long that files are held to fewer vectors.
+    # Whether composing is so slow that export checks fewer vectors.
     is_slow = False
 
     def __init__(self, code_dim: int | None = None, **kwargs: object):
@@ -53,7 +53,7 @@ class Composition(keras.layers.Layer):
     def set_shape(
         self, num_codebooks: int, codebook_size: int, output_dim: int
     ) -> None:
-        """Says what is composed, and builds the composition's weights."""
+        """Sets the shape, and builds the composition's weights."""
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
         self.output_dim = output_dim
@@ -67,12 +67,12 @@ class Composition(keras.layers.Layer):
 
     @property
     def is_linear(self) -> bool:
-        """Whether `fold` gives codebooks."""
+        """Whether `fold` returns codebooks."""
         return type(self).fold is not Composition.fold
 
-    # No property: Keras would save what it gives.
+    # Not a property, as Keras would save its value.
     def unscaled(self) -> "Composition":
-        """The composition itself, within a `ScaledComposition`."""
+        """The composition inside a `ScaledComposition`, or this one."""
         return self
 
     def codewords(self, codebooks: tf.Tensor) -> tf.Tensor:
@@ -83,8 +83,8 @@ class Composition(keras.layers.Layer):
         self, codebooks: tf.Tensor, subcodes: tf.Tensor
     ) -> tf.Tensor:
         """Vectors `(ids, output_dim)` of int32 codes `(ids, num_codebooks)`."""
-        # Gradients are dense in the codebooks, so that an id met twice counts
-        # twice under every optimizer.
+        # Gradients are dense in the codebooks, so that repeated ids count
+        # several times in every optimizer.
         return self(gather_codewords(self.codewords(codebooks), subcodes))
 
     def compose_picks(
@@ -94,15 +94,15 @@ class Composition(keras.layers.Layer):
         return self(pick_codewords(self.codewords(codebooks), picks))
 
     def sum_counts(self, codebooks: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Sums of vectors from `count_codes`, where this is linear."""
+        """Sums of vectors from `count_codes`, for linear compositions."""
         return sum_picks(self.fold(codebooks), counts)
 
     def fold(self, codebooks: tf.Tensor) -> tf.Tensor | None:
-        """Codebooks whose plain sum gives the same vectors, or None."""
+        """Codebooks with the same vectors as plain sums, or None."""
         return None
 
     def decode(self, codes: np.ndarray, codebooks: np.ndarray) -> np.ndarray:
-        """Rows of codes, part by part: arrays in, float32 array out."""
+        """Decodes codes to a float32 array of rows, in chunks."""
         rows = max(1, _CHUNK_ELEMENTS // (self.num_codebooks * self.code_dim))
         codebooks = tf.cast(codebooks, self.variable_dtype)
         parts = [
@@ -114,17 +114,17 @@ class Composition(keras.layers.Layer):
         return tf.concat(parts, axis=0).numpy().astype("float32")
 
     def check_vectors(self) -> None:
-        """Raises if what `call` makes has not the shape of vectors."""
+        """Raises if the result of `call` does not have the right shape."""
         shape = 2, self.num_codebooks, self.code_dim
-        # Layers may be made in a graph.
+        # Layers may be created in a graph.
         with tf.init_scope():
             vectors = self(tf.zeros(shape, self.variable_dtype))
         wanted = shape[0], self.output_dim
         received = getattr(vectors, "shape", type(vectors).__name__)
         require(
             received == wanted,
-            f"`call` of a composition must make vectors of shape {wanted} of "
-            f"codewords of shape {shape}.",
+            f"`call` of a composition must return vectors {wanted} for "
+            f"codewords {shape}.",
             received=str(received),
         )
 
@@ -132,7 +132,7 @@ class Composition(keras.layers.Layer):
         return (*input_shape[:-2], self.output_dim)
 
     def get_build_config(self):
-        # Who holds the composition builds it.
+        # The layer that has the composition builds it.
         return None
 
     def get_config(self):
@@ -143,13 +143,13 @@ class Composition(keras.layers.Layer):
 
 
 def orthogonal(shape, dtype=None):
-    """As Keras's `"orthogonal"`, in half precision too."""
+    """Same as Keras `"orthogonal"`, but supports half precision."""
     initializer = keras.initializers.Orthogonal()
     return tf.cast(initializer(shape, "float32"), dtype or "float32")
 
 
 def gather_codewords(codewords, subcodes):
-    """Codewords `(ids, num_codebooks, width)` that subcodes name."""
+    """Codewords `(ids, num_codebooks, width)` of subcodes."""
     num_codebooks, codebook_size, width = codewords.shape
     flat = tf.reshape(codewords, (-1, width))
     # int64: int32 sums have no GPU kernel.
@@ -165,7 +165,7 @@ def pick_codewords(codewords, picks):
 
 
 def sum_picks(codebooks, picks):
-    """Weighted codewords added up, `(ids, width)`."""
+    """Weighted sums of codewords, `(ids, width)`."""
     width = codebooks.shape[0] * codebooks.shape[1]
     return tf.matmul(
         tf.reshape(picks, (-1, width)), tf.reshape(codebooks, (width, -1))
@@ -194,10 +194,10 @@ class SumComposition(Composition):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ConcatComposition(Composition):
-    """Codewords side by side, each a part of the vector."""
+    """Concatenates codewords: each is a part of the vector."""
 
-    # The code of a product quantizer. Where `output_dim` is no multiple of
-    # `num_codebooks`, the first codewords are one wider than the rest.
+    # The codes of a product quantizer. If `num_codebooks` does not divide
+    # `output_dim`, the first codewords are wider by one.
 
     def set_shape(self, num_codebooks, codebook_size, output_dim):
         require(
@@ -219,7 +219,7 @@ class ConcatComposition(Composition):
     def call(self, codewords):
         return merge_columns(codewords, self.output_dim)
 
-    # Part by part: folded codebooks are mostly zeros.
+    # Part by part, as folded codebooks are mostly zeros.
     sum_counts = Composition.compose_picks
 
     def fold(self, codebooks):
@@ -230,7 +230,7 @@ class ConcatComposition(Composition):
 
 
 def part_of_column(width, num_parts):
-    """Which of so many parts, as even as can be, each column belongs to."""
+    """The part of each column, with `num_parts` parts as even as possible."""
     return np.repeat(np.arange(num_parts), _part_widths(width, num_parts))
 
 
@@ -240,14 +240,14 @@ def split_columns(matrix, num_parts):
     widths = _part_widths(width, num_parts)
     if width % num_parts == 0:
         return tf.reshape(matrix, (-1, num_parts, widths[0]))
-    # Zeros are taken from one column more.
+    # Columns that are missing read a column of zeros.
     columns = np.full((num_parts, widths[0]), width)
     columns[_is_column(widths)] = np.arange(width)
     return tf.gather(tf.pad(matrix, ((0, 0), (0, 1))), columns, axis=1)
 
 
 def merge_columns(parts, width):
-    """The matrix `(rows, width)` that `split_columns` made parts of."""
+    """The inverse of `split_columns`, a matrix `(rows, width)`."""
     _, num_parts, part_width = parts.shape
     matrix = tf.reshape(parts, (-1, num_parts * part_width))
     if width % num_parts == 0:
@@ -271,7 +271,7 @@ class LinearComposition(Composition):
     `E(id) = H' sum_m codebooks[m, codes[id, m]]`
 
     Codebooks times the matrix are codebooks of a plain sum. Exported files
-    hold those, or codewords and matrix where these are smaller.
+    have these, or codewords and matrix if they are smaller.
 
     See Chen, Min & Sun, 2018, section 2.2.
     """
@@ -296,18 +296,18 @@ class LinearComposition(Composition):
     sum_counts = compose_picks
 
     def fold(self, codebooks):
-        # Codebooks of a learner are float32, whatever dtype it trains in.
+        # The codebooks of a learner are always float32.
         kernel = tf.cast(self.kernel, codebooks.dtype)
         return tf.matmul(codebooks, kernel)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LSTMComposition(Composition):
-    """The sum of what an LSTM gives as it reads the codewords.
+    """The sum of an LSTM's outputs over the codewords.
 
-    `E(id) = H' sum_m h_m`, `h_m` the LSTM's output after codeword m; without
-    `H` where `code_dim` is `output_dim`. It takes some 20 times the time of a
-    sum.
+    `E(id) = H' sum_m h_m`, with `h_m` the LSTM's output after codeword m. If
+    `code_dim` is `output_dim`, there is no `H`. This is some 20 times slower
+    than a sum.
 
     See Chen, Min & Sun, 2018, section 2.2.
     """
@@ -325,26 +325,26 @@ class LSTMComposition(Composition):
             self._add("projection", shape, "glorot_uniform")
 
     def _add(self, name, shape, initializer):
-        # Not cast where a layer of mixed precision composes.
+        # Not cast when a layer of mixed precision composes.
         weight = self.add_weight(
             shape=shape, initializer=initializer, autocast=False, name=name
         )
         setattr(self, name, weight)
 
     def call(self, codewords):
-        # Rank 2: LiteRT has no products of rank 3 with an open batch.
+        # Rank 2, as LiteRT has no products of rank 3 with an open batch.
         flat = tf.reshape(codewords, (-1, self.code_dim))
         gates = self._input_gates(flat)
         shape = (-1, self.num_codebooks, 4 * self.code_dim)
         return self._read(tf.reshape(gates, shape))
 
     def compose_codes(self, codebooks, subcodes):
-        # Each codeword once, however many ids name it.
+        # Computes the gates of each codeword once for all ids.
         gates = self._input_gates(codebooks)
         return self._read(gather_codewords(gates, subcodes))
 
     def compose_picks(self, codebooks, picks):
-        # Picks of a codebook add up to one, and so take the bias once.
+        # Picks of a codebook add up to 1, so the bias counts once.
         gates = self._input_gates(codebooks)
         return self._read(pick_codewords(gates, picks))
 
@@ -352,7 +352,7 @@ class LSTMComposition(Composition):
         return tf.matmul(codewords, self.kernel) + self.bias
 
     def _read(self, input_gates):
-        """Runs over the second axis of what codewords give to the gates."""
+        """Runs the LSTM over the second axis of its input gates."""
         total = output = state = None
         for gates in tf.unstack(input_gates, axis=1):
             if output is not None:
@@ -370,7 +370,7 @@ class LSTMComposition(Composition):
 
 
 def _forget_gates_open(shape, dtype=None):
-    """As Keras: an LSTM remembers at first."""
+    """Same as in Keras: forget gates start open."""
     places = tf.range(shape[0]) // (shape[0] // 4)
     return tf.cast(tf.equal(places, 1), dtype or "float32")
 
@@ -386,7 +386,7 @@ COMPOSITIONS = {
 def get_composition(
     identifier, num_codebooks, codebook_size, output_dim, dtype="float32"
 ):
-    """A new composition, with weights of its own."""
+    """A new composition with its own weights."""
     composition = copy_composition(check_composition(identifier), dtype)
     composition.set_shape(num_codebooks, codebook_size, output_dim)
     if type(composition.unscaled()) not in COMPOSITIONS.values():
@@ -395,7 +395,7 @@ def get_composition(
 
 
 def copy_composition(identifier, dtype):
-    """A new composition, without a shape and so without weights."""
+    """A new composition without a shape, and so without weights."""
     if isinstance(identifier, str):
         return COMPOSITIONS[identifier](dtype=dtype)
     config = identifier.get_config() | {"dtype": dtype}
@@ -414,15 +414,15 @@ def check_composition(identifier):
         identifier = keras.saving.deserialize_keras_object(identifier)
     require(
         isinstance(identifier, Composition),
-        f"`composition` must be one of {list(COMPOSITIONS)}, a tuple of that "
-        "and the width of codewords, or an instance.",
+        f"`composition` must be one of {list(COMPOSITIONS)}, a tuple of a name "
+        "and the width of codewords, or a `Composition`.",
         composition=identifier,
     )
     return identifier
 
 
 def is_same_composition(one, other):
-    """Whether two identifiers name the same kind of composition."""
+    """Whether two identifiers mean the same kind of composition."""
     return _kind(one) == _kind(other)
 
 
@@ -439,11 +439,11 @@ def _kind(identifier):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ScaledComposition(Composition):
-    """Another composition's vectors plus a row, times a number."""
+    """Another composition's vectors plus an offset, times a scale."""
 
     # `E(id) = scale * (composition(codewords) + offset)`. Outputs of an LSTM
-    # are between -1 and 1: `KDCodeLearner` puts the table's mean row into
-    # `offset` and its scale into `scale`, which is not trained.
+    # are between -1 and 1, so `KDCodeLearner` sets `offset` to the table's
+    # mean row, and `scale` (not trained) to its scale.
 
     def __init__(self, composition, **kwargs):
         composition = check_composition(composition)

@@ -1,4 +1,4 @@
-"""Training on several machines by Keras's `fit`."""
+"""Training on several machines with Keras `fit`."""
 
 from keras_compembed.distribution.multi_worker_fit import multi_worker_fit
 from keras_compembed.distribution.multi_worker_fit import wait_for_workers

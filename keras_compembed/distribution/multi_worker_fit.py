@@ -1,4 +1,4 @@
-"""Keras's `fit` on several machines, and the meeting of workers before."""
+"""Keras `fit` on several machines, and waiting for workers."""
 
 import contextlib
 import json
@@ -17,24 +17,24 @@ from keras_compembed.utils.workers import has_workers
 from keras_compembed.utils.workers import is_of_workers
 from keras_compembed.utils.workers import on_all_workers
 
-# Tasks that take no part in training by all workers together.
+# Tasks that do not train.
 _OTHERS = ("evaluator", "ps")
-# Seconds between calls, to reach a host, and for its answer.
+# Seconds between calls, for a connection, and for a reply.
 _PAUSE, _REACH, _ANSWER = 0.1, 2.0, 10.0
 
 
 @contextlib.contextmanager
 def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
-    """Lets `fit`, `evaluate` and `predict` run on several workers.
+    """Makes `fit`, `evaluate` and `predict` work on several workers.
 
-    Under `tf.distribute.MultiWorkerMirroredStrategy`, Keras 3 fails before the
-    first step. Within this context three parts of Keras's TensorFlow trainer
-    are exchanged for such that do not, and check that workers do the same.
+    With `tf.distribute.MultiWorkerMirroredStrategy`, Keras 3 fails before the
+    first step. This context replaces three parts of Keras's TensorFlow trainer
+    to fix that, and checks that all workers do the same.
 
-    Run the same program on each worker, with a `TF_CONFIG` of its own, and
-    give all of them the same data; each reads its part, as
-    `tf.data.Options().experimental_distribute.auto_shard_policy` says.
-    `predict` answers for all data, on each worker.
+    Run the same program with the same data on each worker, with a separate
+    `TF_CONFIG`. Each worker reads its part of the data, according to
+    `tf.data.Options().experimental_distribute.auto_shard_policy`. `predict`
+    returns predictions for all data on each worker.
 
     Example:
 
@@ -49,14 +49,15 @@ def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
     ...     history = model.fit(data, shuffle=False, verbose=0)
 
     Args:
-        strategy: `tf.distribute.Strategy` that the model was made under, not a
-            `ParameterServerStrategy`. One of a single machine needs nothing.
+        strategy: The `tf.distribute.Strategy` of the model, not a
+            `ParameterServerStrategy`. On a single machine, the context does
+            nothing.
 
     Raises:
-        tf.errors.UnavailableError: in `fit`, if another worker ended.
-        ValueError: in `fit` and `evaluate`, if workers do not have equally
-            many batches, or if the model or one of its weights was made
-            outside of `strategy.scope()`.
+        tf.errors.UnavailableError: In `fit`, if another worker ended.
+        ValueError: In `fit` and `evaluate`, if workers have different numbers
+            of batches, or if the model or a weight was made outside of
+            `strategy.scope()`.
 
     References:
         - https://github.com/keras-team/keras/issues/20585
@@ -64,14 +65,14 @@ def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
     require(
         isinstance(strategy, tf.distribute.Strategy)
         and not isinstance(strategy, tf.distribute.ParameterServerStrategy),
-        "`strategy` must be a `tf.distribute.Strategy` in which all workers "
-        "take a step together.",
+        "`strategy` must be a `tf.distribute.Strategy` with synchronous "
+        "training.",
         strategy=strategy,
     )
     if not has_workers(strategy):
         yield
         return
-    # Not public, and needed by no one else.
+    # This module is private, and needed only here.
     from keras.src.backend.tensorflow import trainer
 
     cls = trainer.TensorFlowTrainer
@@ -86,8 +87,8 @@ def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
         raise type(error)(
             error.node_def,
             error.op,
-            "A worker ended, or is not reached any more. Start all workers "
-            "again: with a `WorkerBackup` they go on from the last epoch.\n"
+            "A worker ended or cannot be reached. Start all workers again. "
+            "With a `WorkerBackup`, they resume from the last epoch.\n"
             f"{error.message}",
         ) from error
     finally:
@@ -97,7 +98,7 @@ def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
 
 
 def _of_equal_batches(iterator, strategy):
-    """A `TFEpochIterator` of as many batches as on other workers."""
+    """A `TFEpochIterator` that checks the number of batches of workers."""
 
     class CheckedEpochIterator(iterator):
         def __init__(self, *args, **kwargs):
@@ -107,8 +108,8 @@ def _of_equal_batches(iterator, strategy):
                 batches = on_all_workers(strategy, -1 if own is None else own)
                 require(
                     len(set(batches)) == 1,
-                    "All workers must have as many batches an epoch. Give "
-                    "`steps_per_epoch`, or all workers the same data.",
+                    "All workers must have the same number of batches in an "
+                    "epoch. Pass `steps_per_epoch`, or give all the same data.",
                     batches=batches,
                 )
 
@@ -116,13 +117,13 @@ def _of_equal_batches(iterator, strategy):
 
 
 def _from_local_batches(build, strategy):
-    """A `_maybe_symbolic_build` by the worker's own first batch, checked."""
+    """A `_maybe_symbolic_build` from the worker's first batch, with checks."""
 
     def build_from_local_batch(self, iterator=None, data_batch=None):
         require(
             self.distribute_strategy is strategy,
-            "Models must be made and compiled under `strategy.scope()` of the "
-            "strategy of `multi_worker_fit`.",
+            "Models must be made and compiled under `strategy.scope()`, with "
+            "the strategy of `multi_worker_fit`.",
             model=self.name,
         )
         if iterator is not None:
@@ -136,8 +137,8 @@ def _from_local_batches(build, strategy):
         for variable in self.variables:
             require(
                 is_of_workers(variable),
-                "Layers must be made under `strategy.scope()`, their weights "
-                "too.",
+                "Layers and their weights must be made under "
+                "`strategy.scope()`.",
                 model=self.name,
                 variable=variable.path,
             )
@@ -146,7 +147,7 @@ def _from_local_batches(build, strategy):
 
 
 def _of_numbers(reduce):
-    """A `reduce_per_replica` that sums, or averages, numbers over workers."""
+    """A `reduce_per_replica` that sums or averages numbers over workers."""
 
     def reduce_numbers(values, strategy, reduction):
         operation = {"auto": "MEAN", "mean": "MEAN", "sum": "SUM"}
@@ -163,12 +164,12 @@ def _of_numbers(reduce):
 
 
 def wait_for_workers(timeout: float = 600) -> None:
-    """Returns once all workers of `TF_CONFIG` have started.
+    """Waits until all workers in `TF_CONFIG` have started.
 
-    `tf.distribute.MultiWorkerMirroredStrategy()` waits for the other workers
-    without an end, says nothing, and heeds neither Ctrl-C nor SIGTERM. Call
-    this before it, on all workers: one that never comes up is an error with
-    its address. For a single worker it returns at once.
+    `tf.distribute.MultiWorkerMirroredStrategy()` waits for other workers
+    forever, without a message, and ignores Ctrl-C and SIGTERM. Call this
+    function first, on all workers. It raises an error with the address of each
+    missing worker. For a single worker, it returns at once.
 
     Example:
 
@@ -180,9 +181,9 @@ def wait_for_workers(timeout: float = 600) -> None:
         timeout: Positive number of seconds. Defaults to `600`.
 
     Raises:
-        TimeoutError: if a worker did not come up.
-        ValueError: if `TF_CONFIG` is not one of a worker.
-        OSError: if the worker's own address cannot be listened on.
+        TimeoutError: If a worker did not start.
+        ValueError: If `TF_CONFIG` is not that of a worker.
+        OSError: If this worker cannot listen on its address.
     """
     check_positive_number("timeout", timeout)
     text = os.environ.get("TF_CONFIG")
@@ -193,7 +194,7 @@ def wait_for_workers(timeout: float = 600) -> None:
 
 
 def _read(text):
-    """Addresses of all workers, and the place of one's own."""
+    """Addresses of all workers, and the place of this one."""
     try:
         config = json.loads(text)
         task = config["task"]
@@ -217,7 +218,7 @@ def _read(text):
 
 
 class _Meeting:
-    """Each calls all others, and stays until all others have called."""
+    """Each worker calls all others, and waits for a call from each."""
 
     def __init__(self, addresses, own):
         self._addresses = addresses
@@ -273,7 +274,7 @@ class _Meeting:
                 with connection:
                     connection.settimeout(_ANSWER)
                     other = int(connection.recv(16))
-                    # The answer tells it from what else may listen there.
+                    # The reply identifies this worker to the caller.
                     connection.sendall(b"%d" % self._own)
                 self._heard.add(other)
 
@@ -292,11 +293,11 @@ class _Meeting:
         for other in sorted(self._missing()):
             reason = "it did not reach this worker"
             if other not in self._called:
-                reason = "it is not reached"
+                reason = "it cannot be reached"
             lines.append(f"{self._addresses[other]} ({reason})")
         return (
-            f"Workers did not come up within {timeout:g} seconds: "
+            f"Workers did not start within {timeout:g} seconds: "
             f"{', '.join(lines)}. This one is {self._addresses[self._own]}. "
-            "Look whether they were started, with this address in their "
-            "`TF_CONFIG`, and whether hosts reach each other."
+            "Check that they run, that this address is in their `TF_CONFIG`, "
+            "and that hosts can reach each other."
         )

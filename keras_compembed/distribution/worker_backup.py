@@ -1,4 +1,4 @@
-"""What several workers learned, kept for when one of them dies."""
+"""Backups of training on several workers."""
 
 import contextlib
 import hashlib
@@ -13,26 +13,26 @@ from keras_compembed.utils.validation import require
 from keras_compembed.utils.workers import is_chief
 from keras_compembed.utils.workers import on_all_workers
 
-# The epoch, and a digest of what the file holds.
+# The epoch, and a digest of the file.
 _NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{32})\.weights\.h5")
 _UNFINISHED = "unfinished.weights.h5"
-# A second one, should the last turn out to be damaged.
+# Keep a second backup in case the newest one is damaged.
 _KEPT = 2
 
 
 class WorkerBackup(keras.callbacks.Callback):
-    """Backs up training at the end of each epoch, and goes on from there.
+    """Backs up training after each epoch, and resumes it on all workers.
 
-    What `keras.callbacks.BackupAndRestore` is to one worker, under
-    `tf.distribute.MultiWorkerMirroredStrategy`: one worker writes, and all go
-    on from the same epoch. Where a worker dies, TensorFlow stops the others;
-    start all of them again, with the same program and folder, as
+    It is `keras.callbacks.BackupAndRestore` for several workers with
+    `tf.distribute.MultiWorkerMirroredStrategy`: one worker writes, and all
+    resume from the same epoch. If a worker dies, TensorFlow stops the others.
+    Start all of them again with the same program and folder, as
     `examples/multi_worker/launch.py` does.
 
-    Backups are deleted when training is over. To lose nothing to a worker that
-    dies while the model is then saved, keep them by `delete_checkpoint=False`.
-    To have the result of an undisturbed run, shuffle data by a seed that
-    depends on the epoch, or not at all.
+    Backups are deleted after training. If a worker may die while you save the
+    model, keep them with `delete_checkpoint=False`. For the same result as an
+    uninterrupted run, do not shuffle data, or shuffle with a seed that depends
+    on the epoch.
 
     Example:
 
@@ -43,10 +43,10 @@ class WorkerBackup(keras.callbacks.Callback):
     >>> history = model.fit(x, y, epochs=3, callbacks=[backup], verbose=0)
 
     Args:
-        backup_dir: String or path-like, a folder of its own that all workers
-            read, and that the first writes.
-        delete_checkpoint: Boolean. Whether to delete backups when training is
-            over. Defaults to `True`.
+        backup_dir: String or path-like, a folder for backups only, readable by
+            all workers. The first worker writes it.
+        delete_checkpoint: Boolean. Whether to delete backups after training.
+            Defaults to `True`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class WorkerBackup(keras.callbacks.Callback):
         super().__init__()
         require(
             os.fspath(backup_dir),
-            "`backup_dir` must name a folder.",
+            "`backup_dir` must be the path of a folder.",
             backup_dir=backup_dir,
         )
         self.backup_dir = pathlib.Path(backup_dir)
@@ -70,7 +70,7 @@ class WorkerBackup(keras.callbacks.Callback):
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         strategy = self.model.distribute_strategy
-        # The first worker says where to go on.
+        # The first worker chooses the epoch to resume from.
         newest, path = self._whole() if is_chief(strategy) else (0, None)
         epoch = max(on_all_workers(strategy, newest))
         if epoch and path is None:
@@ -78,24 +78,24 @@ class WorkerBackup(keras.callbacks.Callback):
         found = epoch == 0 or path is not None
         if not all(on_all_workers(strategy, int(found))):
             raise OSError(
-                "`backup_dir` must be a folder that all workers read. "
-                f"Received: backup_dir={str(self.backup_dir)!r}, where only "
-                f"some workers find the backup of epoch {epoch}."
+                "`backup_dir` must be a folder that all workers can read. "
+                f"Received: backup_dir={str(self.backup_dir)!r}, with the "
+                f"backup of epoch {epoch} on some workers only."
             )
         if epoch:
             self._load(path)
             if epoch >= self.params["epochs"]:
                 warnings.warn(
-                    f"`fit` trains nothing: the backup in {self.backup_dir} "
-                    f"has all of its epochs, {epoch}. To train anew, delete "
-                    "the folder.",
+                    "`fit` has nothing to train: the backup in "
+                    f"{self.backup_dir} is already at epoch {epoch}. To train "
+                    "from scratch, delete the folder.",
                     stacklevel=2,
                 )
-        # Same as `BackupAndRestore`: `fit` goes on from there.
+        # Same as `BackupAndRestore`: `fit` resumes from this epoch.
         self.model._initial_epoch = epoch
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Of this `fit` alone: another one would leave out epochs.
+        # Only for this `fit`: another one would skip epochs.
         self.model._initial_epoch = None
 
     def on_epoch_end(self, epoch, logs=None):
@@ -109,7 +109,7 @@ class WorkerBackup(keras.callbacks.Callback):
         name = f"epoch-{epoch + 1}-{_digest(beside)}.weights.h5"
         path = self.backup_dir / name
         os.replace(beside, path)
-        # Others of this epoch, and later ones, were passed over as damaged.
+        # Other files of this epoch, and later ones, are damaged.
         older = [old for number, old in self._files() if number <= epoch]
         for _, old in self._files():
             if old != path and old not in older[1 - _KEPT :]:
@@ -120,14 +120,14 @@ class WorkerBackup(keras.callbacks.Callback):
         if not self.delete_checkpoint:
             return
         strategy = self.model.distribute_strategy
-        # Where one died on the way here, this is an error in all others.
+        # If a worker died before this point, this raises an error in others.
         on_all_workers(strategy, 1)
         if not is_chief(strategy):
             return
         for _, path in self._files():
             path.unlink()
         (self.backup_dir / _UNFINISHED).unlink(missing_ok=True)
-        # What else is there is not the callback's.
+        # Keep files of others.
         if self.backup_dir.exists() and not os.listdir(self.backup_dir):
             self.backup_dir.rmdir()
 
@@ -137,12 +137,12 @@ class WorkerBackup(keras.callbacks.Callback):
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 "`backup_dir` must be of this model and optimizer. To train "
-                "anew, delete the folder. "
+                "from scratch, delete the folder. "
                 f"Received: backup_dir={str(self.backup_dir)!r}: {error}"
             ) from error
 
     def _files(self):
-        """Pairs of an epoch and the path of its file, in order."""
+        """Sorted pairs of an epoch and the path of its file."""
         if not self.backup_dir.exists():
             return []
         names = map(_NAME.fullmatch, os.listdir(self.backup_dir))
@@ -151,7 +151,7 @@ class WorkerBackup(keras.callbacks.Callback):
         )
 
     def _whole(self, epoch=None):
-        """The newest file that is whole, or that of an epoch."""
+        """The newest undamaged file, or that of an epoch."""
         for number, path in reversed(self._files()):
             if epoch in (None, number):
                 with contextlib.suppress(OSError):

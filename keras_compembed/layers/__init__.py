@@ -1,1 +1,1 @@
-"""Layers, which users put in models. Their names are in `keras_compembed`."""
+"""Layers for users' models, exported by `keras_compembed`."""

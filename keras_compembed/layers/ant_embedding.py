@@ -1,4 +1,4 @@
-"""Embedding composed from a few anchors by a sparse transform."""
+"""Embedding composed of a few anchors by a sparse transform."""
 
 import keras
 from numpy.typing import ArrayLike
@@ -23,7 +23,7 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
-# Attributes that hold weights; those of further ones have longer names.
+# Attributes of weights. Weights of second tables have longer names.
 _WEIGHTS = {"anchors": "anchors", "l1": "l1_value", "transform": "transform"}
 # Arguments in earlier files.
 _OF_ANCHORS = "anchors_initializer", "anchors_regularizer"
@@ -35,31 +35,34 @@ _OF_TRANSFORM = (
 @read_also("ANTEmbedReduce")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ANTEmbedding(LookupLayer):
-    """Turns non-negative integers into sparse combinations of anchors.
+    """Turns ids into sparse combinations of a few anchor vectors.
 
-    Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
-    Transform. The table is a product, `E = T A`, of a few anchors A,
-    `(num_anchors, output_dim)`, and a transform T, `(input_dim,
-    num_anchors)`. Training drives most entries of T to exactly 0; A and the
-    non-zeros of T are all there is to store.
+    Drop-in replacement for `keras.layers.Embedding`, by the method Anchor &
+    Transform. The table is a product, `E = T A`, of a few anchors A
+    `(num_anchors, output_dim)` and a transform T `(input_dim, num_anchors)`.
+    Training drives most entries of T to exactly 0. Only A and the non-zeros of
+    T are stored.
 
-    **Training** is plain `fit` with any optimizer, or a loop of your own that
-    calls `optimizer.apply`: after each step that moves T comes the proximal
-    step for the loss `l1 * sum |T|`. Then `kc.strip` the model, or
-    `keras_compembed.export_litert` it; both store rows sparse.
+    **Training** is plain `fit` with any optimizer except Ftrl and Muon, or
+    your own loop with `optimizer.apply`. A proximal step for the loss
+    `l1 * sum |T|` follows each optimizer step. Then use `kc.strip` or
+    `keras_compembed.export_litert`; both store rows sparsely.
 
-    To learn T for given anchors (appendix B of the paper), build the layer
-    and set `layer.anchors.trainable = False` before `compile`.
+    To learn T for given anchors (appendix B of the paper), build the layer and
+    set `layer.anchors.trainable = False` before `compile`.
 
-    **With a sampled softmax**, look up the classes drawn like any ids:
+    **With a sampled softmax**, look up the sampled classes like any ids:
     `logits = hidden @ transpose(layer(classes))`.
 
-    **Special cases** (appendix D of the paper). Vectors for frequent ids only:
-    `Frequency` anchors, `transform=Transform(initializer="zeros")`, and
-    `kc.strip` before training, so that only anchors are trained. A table of
-    low rank: `l1=L1(0, non_negative=False)` and a dense initializer of T.
-    Discrete codes: `transform=Transform(num_sets=num_sets)`, rows with
-    a single 1 in each set through `assign_transform`, and `kc.strip`.
+    **Special cases** (appendix D of the paper):
+
+    - Vectors for frequent ids only: `Frequency` anchors,
+      `transform=Transform(initializer="zeros")`, and `kc.strip` before
+      training, so that only anchors are trained.
+    - A low-rank table: `l1=L1(0, non_negative=False)` and a dense initializer
+      of T.
+    - Discrete codes: `transform=Transform(num_sets=num_sets)`, rows with a
+      single 1 in each set through `assign_transform`, and `kc.strip`.
 
     Example:
 
@@ -81,32 +84,28 @@ class ANTEmbedding(LookupLayer):
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
-        num_anchors: Integer, at most `input_dim`. Rows of A, of all sets
-            together. Defaults to `100`.
-        anchors: `"dynamic"` (a random basis), an array of anchors to start
-            from or, `(num_anchors,)`, of the ids that they stand for, one of
-            `keras_compembed.anchors`, or a list of these, for several sets;
-            or a `keras_compembed.WeightSpec` of one of them, with a
-            regularizer such as `keras.regularizers.OrthogonalRegularizer()`.
-            Objects that are anchors themselves start with a row of zeros and
-            a one. Defaults to `"dynamic"`.
+        num_anchors: Integer, at most `input_dim`. Rows of A, over all sets.
+            Defaults to `100`.
+        anchors: `"dynamic"` (a random basis), an array of initial anchors, an
+            array `(num_anchors,)` of the ids that anchors represent, an object
+            such as `keras_compembed.anchors.Frequency`, or a list of these,
+            one for each set. For a regularizer of anchors, pass a
+            `keras_compembed.WeightSpec`. An id that is an anchor starts with a
+            single 1 in its row of T. Defaults to `"dynamic"`.
         transform: `None` (by the size of T), `"dense"`, `"lazy"`, `"sparse"`,
-            or a `keras_compembed.anchors.Transform`, which says more: how T is
-            held, begun, regularized, and turned into weights of anchors.
-            Defaults to `None`.
-        l1: Number of at least 0, the weight of the sum of absolute values of
-            T in the loss, or a `keras_compembed.anchors.L1`, which says
-            more: whether T may be negative, what thresholds follow, a number
-            of non-zeros to aim at. The weight may be set later, as `l1` of
-            the layer; `load_weights` sets it to that of the file, as Keras
-            does with a learning rate. Defaults to `1e-5`.
+            or a `keras_compembed.anchors.Transform` with further options: the
+            storage, initial values, regularizer and activation of T. Defaults
+            to `None`.
+        l1: Number, at least 0, the weight of `sum |T|` in the loss, or a
+            `keras_compembed.anchors.L1` with further options: the sign of T,
+            the threshold, a target number of non-zeros. Set the `l1` attribute
+            to change it later. `load_weights` restores it. Defaults to `1e-5`.
         relations: Optional `keras_compembed.anchors.Relations` between ids.
-            Entries of T for an id and an anchor that stands for a related id
-            are not shrunk, and the `negative_weight` of an `L1` spares
-            related ids. Anchors that stand for ids are those of an
-            initializer such as `Frequency`.
-        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`. Weights
-            of logits are tied.
+            Entries of T for an id and the anchor of a related id are not
+            shrunk, and the `negative_weight` of an `L1` skips related ids.
+            This needs anchors that represent ids, e.g. `Frequency`.
+        combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`. Logits
+            always use the same table.
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`. Logits are `(h A^T) T^T`. `training` matters only
@@ -114,15 +113,11 @@ class ANTEmbedding(LookupLayer):
 
     Attributes:
         anchors: Keras variable, A.
-        transform: Keras variable, T as `storage` holds it while it is trained.
-        storage: The rows of T, an object made for this layer.
+        transform: Keras variable, T as `storage` holds it in training.
+        storage: The storage of T, an object made for this layer.
         anchor_ids: Integer array `(num_anchors,)`, the id that each anchor
-            stands for, -1 for none.
+            represents, -1 for none.
         segments: Tuple of integers, the sizes of the sets of anchors.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197): Algorithm 1;
-          equation 5 (relations)
     """
 
     def __init__(
@@ -161,29 +156,29 @@ class ANTEmbedding(LookupLayer):
     ) -> "ANTEmbedding":
         """Fits anchors and transform to a table, and returns a built layer.
 
-        Alternates orthogonal matching pursuit, which finds the anchors of
-        each row, and least squares for the anchors. Ctrl-C keeps the best so
-        far.
+        Alternates orthogonal matching pursuit for the rows of T with least
+        squares for the anchors. Ctrl-C stops and keeps the best result so far.
 
         Args:
             table, seed: See `CodeEmbedding.from_table`.
             num_anchors: Integer. Defaults to `100`.
-            max_nonzeros: Optional integer. Non-zeros in a row of T at most.
-                Defaults to `8`, or to `num_anchors` if there are fewer.
-            l1: Number, for a T with negative numbers too, which is more
-                faithful for as many numbers, or a
-                `keras_compembed.anchors.L1`. Defaults to `1e-5`.
+            max_nonzeros: Optional integer, the largest number of non-zeros in
+                a row of T. Defaults to `8`, or `num_anchors` if that is less.
+            l1: Number or `keras_compembed.anchors.L1`, the loss in later
+                training. With a number, T may have negative entries, which
+                makes it more accurate. Defaults to `1e-5`.
             iterations: Integer. Defaults to `10`.
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts, e.g. how often its token occurs, or the root of that.
+            sample_weight: Optional array `(input_dim,)`, the weight of each
+                row in the error, e.g. its number of occurrences, or the root
+                of that number.
             verbose: `0` or `1`, whether to show progress.
-            total_nonzeros: Optional integer. Non-zeros of T: rows that gain
-                most from a further number, times their `sample_weight`, get
-                it, up to `max_nonzeros` in each. Defaults to `None`: all get
-                `max_nonzeros`.
-            **kwargs: Further arguments of the layer, but for `anchors` and an
-                activation in the `transform`. With `transform="sparse"`, rows
-                have room for `max_nonzeros` numbers.
+            total_nonzeros: Optional integer, the number of non-zeros of T.
+                They go to the rows with the largest decrease of the weighted
+                error, up to `max_nonzeros` each. Defaults to `None`: all rows
+                get `max_nonzeros`.
+            **kwargs: Further arguments of the layer, without an initializer of
+                `anchors` and an activation of the `transform`. With
+                `transform="sparse"`, rows have room for `max_nonzeros` entries.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix
@@ -229,7 +224,7 @@ class ANTEmbedding(LookupLayer):
 
     @property
     def l1(self) -> float:
-        """The weight of `sum |T|` in the loss. May be set."""
+        """The weight of `sum |T|` in the loss. You may set it."""
         return float(self.l1_value.numpy()) if self.built else self.store.l1.l1
 
     @l1.setter
@@ -245,27 +240,26 @@ class ANTEmbedding(LookupLayer):
 
     @property
     def density(self) -> float:
-        """Float, the part of T that is not 0."""
+        """Float, the share of non-zeros of T."""
         return self.nnz / (self.input_dim * self.num_anchors)
 
     def get_transform(self) -> SparseTransform:
-        """The non-zeros of T, a `SparseTransform`.
+        """Returns the non-zeros of T, a `SparseTransform`.
 
-        With `"sparsemax"` and `"entmax"`, those of the weights that they
-        give, so that `E = T A` again; with `"softmax"`, of what it is
-        applied to.
+        With `"sparsemax"` and `"entmax"`, T is the result of the activation,
+        so that `E = T A`. With `"softmax"`, T is the input of the activation.
         """
         self._require_built("get_transform")
         return self.store.get_transform()
 
     def assign_transform(self, transform: SparseTransform | ArrayLike) -> None:
-        """Sets T, before training or in place of it.
+        """Sets T, before training or instead of training.
 
         Args:
             transform: `SparseTransform`, or array `(input_dim, num_anchors)`.
 
         Raises:
-            ValueError: if it has another shape, or more non-zeros in a row
+            ValueError: If it has another shape, or more non-zeros in a row
                 than `storage` has room for.
         """
         self._require_built("assign_transform")

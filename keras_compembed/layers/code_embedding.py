@@ -1,4 +1,4 @@
-"""Embedding whose table is stored as discrete codes."""
+"""Embedding that stores its table as discrete codes."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
-# Arguments of layers in earlier files.
+# Arguments in earlier files.
 _OF_CODEBOOKS = [
     f"codebooks_{name}" for name in ("initializer", "regularizer", "constraint")
 ]
@@ -32,37 +32,39 @@ _OF_CODEBOOKS = [
 @read_also("CodeEmbedReduce", "ReversibleCodeEmbedding")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class CodeEmbedding(LookupLayer):
-    """Turns non-negative integers into vectors composed from codewords.
+    """Turns ids into vectors composed of a few shared codewords.
 
-    Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
-    `num_codebooks` subcodes from 0 to `codebook_size - 1`; its vector is
-    composed from the codewords that they name, by default their sum:
+    Drop-in replacement for `keras.layers.Embedding`. Each id has a code of
+    `num_codebooks` subcodes from 0 to `codebook_size - 1`. Its vector is
+    composed from the codewords of these subcodes, by default their sum:
 
     `E(id) = sum_m codebooks[m, codes[id, m]]`
 
     A row takes `num_codebooks * ceil(log2(codebook_size))` bits instead of
     `32 * output_dim`. Codes are packed in memory, in `.keras` files and in
-    LiteRT files alike, and only those of the ids looked up are unpacked.
+    LiteRT files. Only the codes of the ids in a batch are unpacked.
 
-    Codes usually come from a trained table, through `from_table` or
-    `keras_compembed.compress_model`. They are then fixed, while
-    codebooks are trained like any weight. Without `codes`, each id gets a
-    random code.
+    Codes usually come from a trained table, with `from_table` or
+    `keras_compembed.compress_model`. These codes are fixed, while codebooks
+    are trained like any weight. Without `codes`, each id gets a random code.
 
-    `fit` can learn codes as well, from a table of queries that `kc.strip`
-    drops when done: `codes="softmax"` takes the key of the largest dot
-    product with each part of an id's query, backward as if by a softmax;
-    `"nearest"` takes the nearest key, and with composition `"concat"`
-    codewords are the keys. `"follow"` starts from codes and lets them follow
-    the task, see `RecodeEmbeddings`.
+    `fit` can also learn codes, from a float vector (query) for each id.
+    `kc.strip` drops these vectors after training:
+
+    - `codes="softmax"` picks, for each part of a query, the key with the
+      largest dot product. Gradients are those of a softmax.
+    - `codes="nearest"` picks the nearest key. With composition `"concat"`, the
+      keys are the codewords.
+    - `codes="follow"` starts from given codes and adapts them to the task, see
+      `RecodeEmbeddings`.
 
     The table also gives logits: `layer(vectors, reverse=True)`, or
-    `vectors @ transpose(layer.embeddings)` in a layer of your own. Both train
-    codebooks and composition, while codes learn from look-ups alone.
+    `vectors @ transpose(layer.embeddings)` in your own layer. Both train the
+    codebooks and the composition. Only lookups train the codes.
 
     With a `combiner`, the layer sums or averages the vectors of each row of
-    ids, at a fraction of the time of pooling behind it, unless the
-    composition is not linear or a step learns codes from nothing.
+    ids. This is much faster than a pooling layer, unless the composition is
+    not linear or `fit` learns the codes.
 
     Example:
 
@@ -83,58 +85,51 @@ class CodeEmbedding(LookupLayer):
         num_codebooks: Integer. Subcodes per id (M). Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Powers of two waste no bits. Defaults to `16`.
-        composition: How codewords become a vector: `"sum"`, `"concat"`,
-            `"linear"` (a sum times a matrix), `"lstm"` (the sum of what an
-            LSTM gives as it reads them, in some 20 times the time), a tuple of
-            a name and the width of codewords such as `("linear", 16)`, or a
+        composition: `"sum"`, `"concat"`, `"linear"` (the sum times a matrix),
+            `"lstm"` (the sum of LSTM outputs, some 20 times slower), a tuple
+            of a name and the width of codewords such as `("linear", 16)`, or a
             `keras_compembed.compositions.Composition`. Defaults to `"sum"`.
-        codes: Optional integer array of shape `(input_dim, num_codebooks)`,
-            or how `fit` learns codes: `"softmax"`, `"nearest"`, `"follow"` or
-            an instance such as `keras_compembed.learners.SoftmaxCodes(...)`.
+        codes: Optional integer array `(input_dim, num_codebooks)`, or how
+            `fit` learns codes: `"softmax"`, `"nearest"`, `"follow"` or an
+            object such as `keras_compembed.learners.SoftmaxCodes(...)`.
             Defaults to `None`: random codes.
-        codebooks: Initializer of the codebooks, a
-            `keras_compembed.WeightSpec`, or an array of their shape,
-            which is `(num_codebooks, codebook_size, code_dim)`, or, side by
-            side, `(codebook_size, output_dim)` for composition `"concat"`.
-            Defaults to `"uniform"`.
+        codebooks: Initializer, `keras_compembed.WeightSpec` or initial array
+            of the codebooks. The shape is `(num_codebooks, codebook_size,
+            code_dim)`, or `(codebook_size, output_dim)` for composition
+            `"concat"`. Defaults to `"uniform"`.
         combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
-            `keras_compembed.Combiner`. How the vectors of each row of ids are
-            combined, if at all. Defaults to `None`.
+            `keras_compembed.Combiner`. Defaults to `None`: vectors are not
+            combined.
         reverse: Optional `keras_compembed.Reverse`, options of `reverse`
-            calls. A second table has random codes, which are fixed. Defaults
-            to `None`.
-        mask_zero: Boolean. Whether id 0 is padding to be masked, as in
-            `keras.layers.Embedding`. With a `combiner`, it does not count.
-            Defaults to `False`.
+            calls. A second table has fixed random codes. Defaults to `None`.
+        mask_zero: Boolean. Whether id 0 is padding to mask, as in
+            `keras.layers.Embedding`. A `combiner` skips it. Defaults to
+            `False`.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Attributes:
-        learn_codes: How codes are learned, the layer's own object, or None
-            once they are fixed.
+        learn_codes: The object that learns codes, or None for fixed codes.
         packed_codes: uint8 weight `(input_dim, bytes)`.
         codebooks: Float weight.
         composition: The layer's own `Composition`.
 
     Call arguments:
-        inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
-            ragged or sparse, as for `keras.layers.Embedding`. Eager and graph
-            look-ups on CPU raise an error for other ids, -1 too, and so does
-            LiteRT; XLA and GPU clamp them or give zeros. With a `combiner`,
-            what a sparse tensor does not hold does not count, and vectors of
-            ids of rank 1 are not combined, nor masked. With `reverse`, a
-            float tensor of vectors.
-        weights: Optional float tensor, with a `combiner` only, of the shape
-            of `inputs`, or of its first axis: the weight of each id, or of
-            each row. As in keras-rs, weights of rows are divided by once, so
-            that `"mean"` is then a sum. For ids of rank 1, only `"sum"`
-            multiplies by weights.
-        mask: Optional boolean tensor of the shape of `inputs`, false for ids
-            that do not count, with a `combiner`.
+        inputs: Integer tensor of ids from 0 to `input_dim - 1`, possibly
+            ragged or sparse. On CPU and in LiteRT, other ids raise an error,
+            including -1. XLA and GPUs clamp them or return zeros. A `combiner`
+            skips the missing entries of sparse tensors, and returns ids of
+            rank 1 neither combined nor masked. With `reverse`, a float tensor
+            of vectors.
+        weights: Optional float tensor, only with a `combiner`: a weight for
+            each id, or for each row (the first axis). As in keras-rs, the sum
+            is divided by the weight of its row once, so `"mean"` then gives a
+            sum. For ids of rank 1, only `"sum"` uses weights.
+        mask: Optional boolean tensor like `inputs`, only with a `combiner`:
+            false for ids to skip.
         reverse: Boolean. Whether to multiply vectors by the transposed table,
             which gives a logit for each id. Defaults to `False`.
-        training: Boolean. Matters only while codes are learned. A layer with
-            `trainable=False` learns none, as `BatchNormalization` then keeps
-            its statistics.
+        training: Boolean. Matters only while codes are learned. Layers with
+            `trainable=False` learn no codes.
 
     Input shape:
         Integer tensor of any shape, usually `(batch_size, input_length)`;
@@ -143,12 +138,11 @@ class CodeEmbedding(LookupLayer):
 
     Output shape:
         The input's shape followed by `output_dim`; with a `combiner`,
-        `(batch_size, output_dim)`; with `reverse`, `(..., input_dim)`. All are
-        computed in the variable dtype, sums in float32 if that is wider. At
-        the end vectors are cast to the compute dtype, and logits to the dtype
-        of a product with `embeddings`. A reverse call of more than
-        `output_dim` vectors, with a composition that is not linear, or while
-        codes are learned, composes the whole table for a while.
+        `(batch_size, output_dim)`; with `reverse`, `(..., input_dim)`. Vectors
+        have the compute dtype. Logits have the dtype of a product with
+        `embeddings`. A reverse call needs memory for the whole table if it has
+        more than `output_dim` vectors, if the composition is not linear, or
+        while codes are learned.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -178,7 +172,7 @@ class CodeEmbedding(LookupLayer):
         store = Codes(*sizes, composition, codes, codebooks, dtype)
         self._set_store(store, CodeEmbedding)
         if store.starts_given:
-            # Not in a graph, where weights cannot begin with others' values.
+            # Build outside of graphs, where weights cannot start from arrays.
             self.build()
 
     @classmethod
@@ -195,26 +189,26 @@ class CodeEmbedding(LookupLayer):
         reverse_table: ArrayLike | None = None,
         **kwargs: object,
     ) -> "CodeEmbedding":
-        """Learns codes of a trained table and returns a built layer of them.
+        """Learns codes of a trained table, and returns a built layer.
 
         Args:
             table: Array of shape `(input_dim, output_dim)`.
             num_codebooks, codebook_size: See the layer.
             composition: Optional composition, see the layer. Defaults to
                 `None`: the learner's, or `"sum"`.
-            learner: Optional `CodeLearner` of the same `num_codebooks`,
+            learner: Optional `CodeLearner` with the same `num_codebooks`,
                 `codebook_size` and `composition`. Defaults to an
                 `AdditiveQuantizer` for `"sum"` and a `KDCodeLearner` for
                 other compositions.
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts, e.g. how often its token occurs.
+            sample_weight: Optional array `(input_dim,)`, the weight of each
+                row in the error, e.g. its number of occurrences.
             seed: Optional integer, seed of the default learner.
             verbose: `0` or `1`, whether the default learner shows progress.
-            reverse_table: Optional array of the table's shape, for logits of
-                weights that are not tied, which is learned likewise. Defaults
-                to `None`.
-            **kwargs: Further arguments of the layer. Codes that `"follow"`
-                begin with those learned.
+            reverse_table: Optional array with the shape of `table`, for logits
+                with a second table. Its codes are learned in the same way.
+                Defaults to `None`: the same table.
+            **kwargs: Further arguments of the layer. `codes="follow"` starts
+                from the learned codes.
         """
         table = check_table(table, shards=True)
         check_reverse_table(table, reverse_table, kwargs)
@@ -236,7 +230,7 @@ class CodeEmbedding(LookupLayer):
         if learn_codes is not None:
             learn_codes.check_teacher(*table.shape)
         kwargs["composition"] = learner.composition
-        # What the layer refuses it shall refuse before codes are learned.
+        # Raise errors of the layer before codes are learned.
         codes = learn_codes and learn_codes.without_teacher()
         arguments = {**kwargs, "codes": codes, "name": "arguments"}
         cls(1, table.shape[1], *shape, **arguments)
@@ -265,7 +259,7 @@ class CodeEmbedding(LookupLayer):
     def codes(self) -> np.ndarray:
         """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
 
-        While codes are learned, those that `kc.strip` would fix.
+        While codes are learned, the codes that `kc.strip` would fix.
         """
         self._require_built("codes")
         return self.store.codes
@@ -273,10 +267,10 @@ class CodeEmbedding(LookupLayer):
     def recode(self) -> int:
         """Gives each id the code nearest its latent vector.
 
-        For layers with `codes="follow"` only, see `RecodeEmbeddings`.
+        Only for layers with `codes="follow"`, see `RecodeEmbeddings`.
 
         Returns:
-            Integer, the ids whose codes changed.
+            Integer, the number of ids with a changed code.
         """
         require(
             self.store.follows,
@@ -288,10 +282,10 @@ class CodeEmbedding(LookupLayer):
         return self.learn_codes.recode()
 
     def reset_codebooks(self) -> None:
-        """Starts codebooks and composition afresh; codes stay as they are.
+        """Initializes codebooks and composition again, and keeps codes.
 
-        To train them with a task from scratch, as Chen, Min & Sun do. Latent
-        vectors, and queries whose keys are codewords, follow.
+        Use it to train them with a task from scratch, as Chen, Min & Sun do.
+        Latent vectors, and queries with codewords as keys, are updated.
         """
         self._require_built("reset_codebooks")
         for each in self._list_tables():
@@ -300,7 +294,7 @@ class CodeEmbedding(LookupLayer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        # Arguments of earlier files.
+        # Arguments in earlier files.
         if "learn_codes" in config:
             config["codes"] = config.pop("learn_codes")
         join_arguments(config, "codebooks", WeightSpec, _OF_CODEBOOKS)
@@ -315,7 +309,7 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
         return KDCodeLearner(*shape, composition=composition, **kwargs)
     require(
         isinstance(learner, CodeLearner),
-        "`learner` must be a learner, such as "
+        "`learner` must be a `CodeLearner` such as "
         f"`keras_compembed.learners.AdditiveQuantizer{shape}`.",
         learner=learner,
     )
@@ -329,15 +323,15 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
     seed = kwargs.get("seed")
     require(
         seed is None or getattr(learner, "seed", seed) is not None,
-        "`seed` must be None with a `learner` that has none: give it to the "
-        f"learner, `{type(learner).__name__}(..., seed={seed})`.",
+        "`seed` must be None with a `learner`. Pass it to the learner: "
+        f"`{type(learner).__name__}(..., seed={seed})`.",
         seed=seed,
     )
     require(
         composition is None
         or is_same_composition(composition, learner.composition),
-        "`composition` must be that of the `learner`. To compose its codes in "
-        "another way, pass `codes=learner.codes` to the layer itself.",
+        "`composition` must be that of the `learner`. For another one, pass "
+        "`codes=learner.codes` to the layer itself.",
         composition=composition,
     )
     return learner

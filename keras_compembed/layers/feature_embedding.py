@@ -1,4 +1,4 @@
-"""Vectors of ids that a model computes from what is known of each id."""
+"""Vectors of ids that a model computes from features of each id."""
 
 import keras
 from numpy.typing import ArrayLike
@@ -15,19 +15,19 @@ from keras_compembed.utils.model_parts import layer_paths
 class FeatureEmbedding(LookupLayer):
     """Turns ids into vectors that an encoder computes from features.
 
-    The item tower of a two-tower model: holds the features of every item, a
-    row each, and an encoder that turns rows into vectors.
+    Use it as the item tower of a two-tower model. The layer holds a row of
+    features for each item, and an encoder that turns rows into vectors:
 
     `E(id) = encoder(features[id])`
 
-    Ids that come several times in a call are encoded once. As
-    `class_embedding` of a `CANESoftmax`, each step encodes candidates, noises
-    and labels alone. The same layer may look up the input as well.
+    Repeated ids in a call are encoded once. As `class_embedding` of a
+    `CANESoftmax`, each step encodes only labels, candidates and noise classes.
+    The same layer may look up the input.
 
-    The encoder is called with `training=False`, in training, too: `Dropout`
-    does nothing, `BatchNormalization` keeps its averages. LiteRT files hold
-    the vectors, computed once. Configs hold features and encoder; set new
-    features of as many items by `set_weights`.
+    The encoder runs with `training=False`, even in training: `Dropout` does
+    nothing, and `BatchNormalization` keeps its averages. LiteRT files hold the
+    computed vectors. Configs hold features and encoder. For new features of
+    the same number of items, use `set_weights`.
 
     Example:
 
@@ -48,10 +48,10 @@ class FeatureEmbedding(LookupLayer):
 
     Args:
         features: Array `(input_dim, ...)` of finite numbers, a row for each
-            id, or a dict of such arrays. Floats are kept as float32, integers
-            as int32. They are saved with the weights, and `load_weights` sets
-            those of the file.
-        encoder: Layer or model from a batch of rows, or a dict of them, to
+            id, or a dict of such arrays. Floats become float32, and integers
+            int32. They are saved with the weights; `load_weights` restores
+            them.
+        encoder: Layer or model from a batch of rows, or a dict of batches, to
             vectors `(rows, output_dim)`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
@@ -80,7 +80,7 @@ class FeatureEmbedding(LookupLayer):
     @classmethod
     def from_config(cls, config):
         config = unpack_config(config)
-        # What of an encoder is trained stands in its own config.
+        # The encoder's config says which of its weights are trained.
         trainable = config.pop("trainable", True)
         layer = super().from_config(config)
         parts = [x for x in layer_paths(layer).values() if x is not layer]

@@ -1,4 +1,4 @@
-"""Base of the layers that turn ids into vectors."""
+"""Base of layers that turn ids into vectors."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from keras_compembed.utils.workers import variables_of_workers
 
 _TIED = Reverse()
 _INPUTS = "`inputs` with `reverse=True`"
-# Arguments of layers in earlier files.
+# Arguments in earlier files.
 _OF_COMBINER = ("combiner", "empty_value")
 _OF_REVERSE = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 
@@ -33,9 +33,9 @@ _OF_REVERSE = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 class LookupLayer(WholeLoad, keras.layers.Layer):
     """Turns ids into the rows of a store, and vectors into logits."""
 
-    # The table of logits, where it is not that of rows.
+    # The table of logits if it differs from that of rows.
     reverse_embedding = None
-    # Of the `Budget` that its model was compressed to.
+    # The size limit of the `Budget` that the model was compressed to.
     max_file_bytes = None
 
     def __init__(
@@ -59,12 +59,12 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
-        # Copies put other layers in the places of some.
+        # Copying a model replaces some of its layers.
         if "store" in vars(self) and name in self.store.parts():
             setattr(self.store, name, value)
 
     def _set_store(self, store, cls=None):
-        """Takes what keeps the rows, made from the arguments of `cls`."""
+        """Sets the store of the rows, made from the arguments of `cls`."""
         self._class_of_arguments = cls
         store.dtype = self.variable_dtype
         self.store = store
@@ -77,7 +77,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         if self.reverse is not None and not self.reverse.tie_weights:
             require(
                 store.second_table is not None,
-                "`reverse` must tie weights, as there is one table alone.",
+                "`reverse` must tie weights, as this layer has one table only.",
                 reverse=self.reverse,
             )
             # A subclass may have further arguments.
@@ -88,7 +88,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     @property
     def tie_weights(self) -> bool:
-        """As of a `ReversibleEmbedding`: configs of keras-hub ask for it."""
+        """Same as in `ReversibleEmbedding`, for configs of keras-hub."""
         return self.reverse_embedding is None
 
     def add_weight(self, *args, **kwargs):
@@ -104,7 +104,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         self.built = True
 
     def _add_weight_of_store(self, name, after_step=None, **kwargs):
-        """`add_weight`, of a weight that a function follows or of another."""
+        """`add_weight`, optionally with a function after each step."""
         kwargs = {"name": name, "autocast": False, **kwargs}
         if after_step is None:
             weight = self.add_weight(**kwargs)
@@ -113,10 +113,10 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             with keras.name_scope(self.name, caller=self):
                 weight = SteppedVariable(after_step=after_step, **kwargs)
             weight.regularizer = regularizer
-        # Checkpoints of TensorFlow hold what is an attribute.
+        # TensorFlow checkpoints save attributes.
         setattr(self, self._attribute_of_weight(name), weight)
         if after_step is not None and not self.trainable:
-            # As `add_weight` does; it waits for the thaw.
+            # As in `add_weight`; it is trained when the layer is unfrozen.
             weight.trainable = False
         return weight
 
@@ -151,7 +151,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             self._add_losses_of_store()
             return sums
 
-        # Half precision does not hold sums of vectors.
+        # Half precision is too coarse for sums of vectors.
         dtype = keras.backend.result_type(self.variable_dtype, "float32")
         sums = self.combiner.combine(
             inputs, weights, mask, dtype, self.mask_zero, sum_rows
@@ -166,11 +166,11 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return vectors
 
     def _add_losses_of_store(self):
-        # Where layers synchronize devices in `call`, Keras keeps the losses of
-        # all in one list.
+        # If layers synchronize devices in `call`, Keras keeps the losses of
+        # all devices in one list.
         losses, self.store.losses = self.store.losses, ()
         for loss in losses:
-            # The dtype of Keras's losses, whatever that of the layer is.
+            # Use the dtype of Keras losses, whatever the layer's dtype.
             loss = tf.cast(loss, keras.config.floatx())
             loss.replica_context = tf.distribute.get_replica_context()
             self.add_loss(loss)
@@ -188,7 +188,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return self.store.read(ids)
 
     def look_up(self, inputs: tf.Tensor, embed: Callable) -> tf.Tensor:
-        """Vectors of ids of any shape, ragged and sparse ones too."""
+        """Vectors of ids of any shape, including ragged and sparse tensors."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
                 self.look_up(inputs.flat_values, embed)
@@ -209,7 +209,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return logits
 
     def _answer(self, vectors, name, width, answer):
-        """Scores, and what else the table of logits answers for vectors."""
+        """Scores of the table of logits for vectors, and further results."""
         if isinstance(vectors, tf.RaggedTensor):
             answers = self._answer(vectors.flat_values, name, width, answer)
             return tuple(map(vectors.with_flat_values, answers))
@@ -226,23 +226,23 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     def top_k(
         self, queries: tf.Tensor, k: int, exclude: tf.Tensor | None = None
     ) -> tuple:
-        """The ids with the highest logits, exactly.
+        """Returns the ids with the highest logits, by exact search.
 
-        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
-        memory that does not grow with the number of ids times queries: ids
-        are scored in chunks, by their codes where that takes less time.
+        The result is that of `tf.math.top_k` of `layer(queries,
+        reverse=True)`. Ids are scored in chunks to save memory, and by their
+        codes where that is faster.
 
         Args:
             queries: Float tensor `(..., output_dim)`.
             k: Integer from 1 to `input_dim`.
             exclude: Optional integer tensor `(..., n)`, ids to leave out of
-                each answer, such as items that were seen, padded by -1.
-                Defaults to `None`.
+                each result, such as items already seen, padded by -1. Defaults
+                to `None`.
 
         Returns:
-            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
-            the dtype of logits, and int32. Of ids with equal scores, the
-            lower is first.
+            Tuple `(scores, ids)` of tensors `(..., k)`, best first: scores
+            with the dtype of logits, and int32 ids. For equal scores, the
+            lower id is first.
 
         References:
             - [Petrov & Macdonald, 2024](https://arxiv.org/abs/2312.06165)
@@ -265,13 +265,13 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     def embeddings(self) -> tf.Tensor:
         """The whole table, a tensor `(input_dim, output_dim)`.
 
-        It is made each time that it is read, and can be differentiated with
-        respect to the weights that it is made of: a layer that multiplies by
-        it stays tied to this one, trains it, and is exported without the
-        table. While codes are learned, by those that `kc.strip` would fix.
+        It is computed at each access, and is differentiable. A layer that
+        multiplies by it stays tied to this one, trains it, and is exported
+        without the table. While codes are learned, it uses the codes that
+        `kc.strip` would fix.
         """
         self._require_built("embeddings")
-        # As Keras casts variables where they are read.
+        # Keras casts variables when they are read.
         table, scope = self.store.read_all(), get_autocast_scope()
         return table if scope is None else scope.maybe_cast(table)
 
@@ -301,7 +301,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         )
 
     def _set_mask(self, vectors, inputs):
-        """Marks what a look-up gives, where `compute_mask` cannot tell."""
+        """Sets the mask of vectors where `compute_mask` cannot find it."""
         if self.mask_zero and (
             self.reverse is not None or self._may_be_vectors(inputs)
         ):
@@ -312,7 +312,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         if self.combiner is not None:
             return self.combiner.output_mask(inputs, mask)
         if self.reverse is not None:
-            # It is set on the result of the call.
+            # The call sets the mask of its result.
             return None
         if self._may_be_vectors(inputs):
             return mask
@@ -343,7 +343,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return dtype or self._dtype_of_products(vectors)
 
     def _dtype_of_products(self, vectors):
-        """The dtype of vectors times a table read here, as Keras has it."""
+        """The dtype of vectors times a table read here, as in Keras."""
         scope = get_autocast_scope()
         read = scope and scope.dtype
         return keras.backend.result_type(
@@ -351,21 +351,21 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         )
 
     def _stripped(self, max_nonzeros=None, trainable=False):
-        """A layer without what only training needs."""
+        """A copy of the layer without its training state."""
         return self._filled(
             each.store.stripped(max_nonzeros, trainable)
             for each in self._list_tables()
         )
 
     def _grown(self, *vectors):
-        """A layer with ids for further vectors, those of each table."""
+        """A copy of the layer with ids for further vectors of each table."""
         return self._filled(
             each.store.grown(rows)
             for each, rows in zip(self._list_tables(), vectors, strict=True)
         )
 
     def _filled(self, changes_and_arrays):
-        """A layer of other arguments, with the rows of arrays."""
+        """A copy with changed arguments and the rows of arrays."""
         changes, arrays = zip(*changes_and_arrays, strict=True)
         new = type(self).from_config({**self.get_config(), **changes[0]})
         new.build()
@@ -398,7 +398,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        # Of earlier files.
+        # Arguments in earlier files.
         config.pop("seed", None)
         join_arguments(config, "combiner", get_combiner, _OF_COMBINER)
         join_arguments(config, "reverse", Reverse, _OF_REVERSE)
@@ -415,7 +415,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
 
 def join_arguments(config, name, make, names):
-    """Makes an argument of those that earlier files have in its place."""
+    """Joins the arguments of earlier files to one argument."""
     values = [config.pop(each) for each in names if each in config]
     if values:
         config[name] = make(*values)

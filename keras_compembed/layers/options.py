@@ -1,4 +1,4 @@
-"""What layers that combine the vectors of ids are called with."""
+"""Options of layers: combining vectors, and logits."""
 
 import dataclasses
 import math
@@ -18,12 +18,12 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 COMBINERS = ("mean", "sum", "sqrtn")
-# Rows of a dense tensor, in place of `SplitRows`: they stay as they are.
+# Replaces `SplitRows` for dense tensors, which need no splits.
 _WHOLE_ROWS = types.SimpleNamespace(spread=lambda x: x, join=lambda x: x)
 
 
 class SplitRows:
-    """Rows of a ragged tensor, long ones in several parts."""
+    """Rows of a ragged tensor, with long rows split into parts."""
 
     def __init__(self, ragged):
         starts = ragged.row_starts()
@@ -33,7 +33,7 @@ class SplitRows:
         longest = tf.reduce_max(tf.pad(lengths, [[0, 1]], constant_values=1))
         mean = self._total // tf.maximum(number, 1) + 1
         length = tf.minimum(longest, 2 * mean)
-        # Empty rows are a part too.
+        # Empty rows are one part each.
         parts = tf.maximum((lengths + length - 1) // length, 1)
         self._number = number
         self._rows = rows = tf.repeat(tf.range(number), parts)
@@ -45,7 +45,7 @@ class SplitRows:
         self._places = tf.where(self.exists, places, self._total)
 
     def lay_out(self, flat_values, default):
-        """`(parts, length)` of the flat values of such a ragged tensor."""
+        """`(parts, length)` from the flat values of a ragged tensor."""
         default = tf.cast(default, flat_values.dtype)
         return tf.gather(
             tf.concat([flat_values, [default]], axis=0), self._places
@@ -63,7 +63,7 @@ class SplitRows:
 @keras.saving.register_keras_serializable(package="keras_compembed")
 @dataclasses.dataclass(frozen=True)
 class Combiner(Settings):
-    """How a layer combines the vectors of each row of ids.
+    """Options of a layer that combines the vectors of each row of ids.
 
     Example:
 
@@ -75,10 +75,10 @@ class Combiner(Settings):
     Args:
         name: `"mean"`, `"sum"` or `"sqrtn"`: the weighted sum of vectors,
             divided by the sum of the weights, by nothing, or by the root of
-            the sum of their squares. Defaults to `"mean"`.
-        empty_value: Number, what `"mean"` and `"sqrtn"` give for a row without
-            ids, or whose weights add up to 0. Defaults to `0.0`.
-            `GlobalAveragePooling1D` gives `float("nan")`.
+            the sum of squared weights. Defaults to `"mean"`.
+        empty_value: Number, the result of `"mean"` and `"sqrtn"` for a row
+            without ids or with a total weight of 0. Use `float("nan")` for the
+            result of `GlobalAveragePooling1D`. Defaults to `0.0`.
     """
 
     name: str = "mean"
@@ -108,11 +108,11 @@ class Combiner(Settings):
         weights: tf.Tensor | None = None,
         mask: tf.Tensor | None = None,
     ) -> None:
-        """Raises if these are not ids, weights and mask of one shape."""
+        """Raises an error if the shapes do not match."""
         shape = tf.TensorShape(inputs.shape)
         require(
             shape.rank in (1, 2),
-            "`inputs` must be ids of rank 1, or of rank 2 to reduce the "
+            "`inputs` must be ids of rank 1, or of rank 2 to combine the "
             "second axis.",
             shape=shape,
         )
@@ -123,7 +123,7 @@ class Combiner(Settings):
                 rank in (1, shape.rank)
                 and received.is_compatible_with(shape[:rank]),
                 "`weights` must have the shape of `inputs`, or one number for "
-                f"each row of it, {shape}.",
+                f"each row of `inputs`, {shape}.",
                 shape=received,
             )
         if mask is not None:
@@ -142,9 +142,9 @@ class Combiner(Settings):
         mask_zero: bool,
         sum_rows: Callable,
     ) -> tf.Tensor:
-        """What a layer gives, by `sum_rows(ids, weights, counts)`."""
+        """The combined vectors, with `sum_rows(ids, weights, counts)`."""
         if mask is None:
-            # Keras hands on masks to layers that are called with one tensor.
+            # Keras passes masks to layers that are called with one tensor.
             mask = getattr(inputs, "_keras_mask", None)
         inputs, weights, mask = map(_as_tensor, (inputs, weights, mask))
         self.check_shapes(inputs, weights, mask)
@@ -170,7 +170,7 @@ class Combiner(Settings):
         return tf.where(is_empty, tf.cast(self.empty_value, sums.dtype), sums)
 
     def _weigh_each(self, inputs, weights, dtype):
-        """Ids of rank 1, of which none are added up, and their weights."""
+        """Ids of rank 1, which are not combined, and their weights."""
         ids, counts = _dense_ids(inputs, None)
         ids = tf.reshape(ids, (-1, 1))
         ones = tf.ones_like(ids, dtype)
@@ -182,7 +182,7 @@ class Combiner(Settings):
         return ids, ones
 
     def _weigh(self, rows, ids, weights, counts, dtype):
-        """Weights of ids, and which rows are empty, if that makes a change."""
+        """Weights of ids, and which rows are empty if that matters."""
         if weights is None and counts is None:
             length = ids.shape[1]
             if length is None:
@@ -209,7 +209,7 @@ class Combiner(Settings):
                 weights, "`weights` must not be negative with combiner='sqrtn'"
             )
         if of_rows is not None:
-            # As in keras-rs, the weight of a row is divided by once.
+            # As in keras-rs, divide by the weight of a row once.
             divisor = of_rows
             if counts is not None:
                 number = _add_up(rows, tf.cast(counts, dtype))
@@ -219,7 +219,7 @@ class Combiner(Settings):
         else:
             divisor = _safe_sqrt(_add_up(rows, tf.square(weights)))
         if math.isnan(self.empty_value):
-            # By the weights, so that sums of rows are all there is.
+            # Weights that are NaN make the sums of empty rows NaN.
             return weights / rows.spread(divisor), None
         weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
         return weights, tf.equal(divisor, 0) if self.empty_value else None
@@ -227,7 +227,7 @@ class Combiner(Settings):
     def output_mask(
         self, inputs: tf.Tensor, mask: tf.Tensor | None
     ) -> tf.Tensor | None:
-        """The mask of what is made of `inputs`: only vectors keep theirs."""
+        """The mask of combined vectors: only rank-1 masks remain."""
         if mask is None:
             return None
         rank = len(mask.shape) if hasattr(mask, "shape") else np.ndim(mask)
@@ -235,7 +235,7 @@ class Combiner(Settings):
 
 
 def get_combiner(identifier, empty_value=0.0):
-    """`Combiner` of an argument or of its serialized form, or None."""
+    """Returns a `Combiner` of an argument or its serialized form, or None."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if identifier is None or isinstance(identifier, Combiner):
@@ -244,7 +244,7 @@ def get_combiner(identifier, empty_value=0.0):
 
 
 def serialize_combiner(combiner):
-    """What `get_combiner` takes."""
+    """The inverse of `get_combiner`."""
     if combiner is None or combiner.empty_value == 0:
         return combiner and combiner.name
     return keras.saving.serialize_keras_object(combiner)
@@ -258,7 +258,7 @@ def _as_tensor(values):
 
 
 def _dense_ids(inputs, rows):
-    """Integer ids, and which of them there are, None for all."""
+    """Dense integer ids, and which of them exist; None for all."""
     if inputs.dtype not in (tf.int32, tf.int64):
         inputs = tf.cast(inputs, tf.int32)
     if isinstance(inputs, tf.RaggedTensor):
@@ -279,7 +279,7 @@ def _dense_ids(inputs, rows):
 
 
 def _some_id(ids):
-    """One of the ids, so that no other row is touched where there is none."""
+    """One of the ids, as padding that touches no other row."""
     return tf.reduce_max(tf.pad(ids, [[0, 1]]))
 
 
@@ -316,7 +316,7 @@ def _dense(values, inputs, rows, ids, name):
 
 
 def _add_up(rows, values):
-    """Sums `(rows, 1)` of values that are as ids are."""
+    """Sums `(rows, 1)` of values in the layout of ids."""
     return rows.join(tf.reduce_sum(values, axis=1, keepdims=True))
 
 
@@ -325,7 +325,7 @@ def _both(first, second):
 
 
 def _not_without_columns(ids, weights, counts):
-    """Adds an id that does not count where there is none at all."""
+    """Adds a padding id if there are no columns."""
     if ids.shape[1]:
         return ids, weights, counts
     missing = tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)
@@ -339,7 +339,7 @@ def _not_without_columns(ids, weights, counts):
 
 
 def _safe_sqrt(values):
-    """The root, whose gradient at 0 is 0."""
+    """Square root with a gradient of 0 at 0."""
     positive = values > 0
     root = tf.sqrt(tf.where(positive, values, tf.ones_like(values)))
     return tf.where(positive, root, tf.zeros_like(root))
@@ -350,9 +350,8 @@ def _safe_sqrt(values):
 class Reverse(Settings):
     """Options of calls with `reverse=True`, as in `ReversibleEmbedding`.
 
-    A layer with these options also sets the mask of ids on the vectors within
-    the call, as `keras.layers.ReversibleEmbedding` does.
-
+    With these options, the layer sets the mask of ids on vectors within the
+    call, as `keras.layers.ReversibleEmbedding` does.
     Example:
 
     >>> layer = kc.CodeEmbedding(1000, 64, reverse=Reverse(logit_soft_cap=30))
@@ -361,15 +360,15 @@ class Reverse(Settings):
     TensorShape([1, 3, 1000])
 
     Args:
-        tie_weights: Boolean. Whether reverse calls multiply by the table that
-            ids are looked up in. Otherwise the layer has a second table of
-            the same kind, `reverse_embedding`. Defaults to `True`.
-        dtype: Optional string, the dtype in which logits are computed and
-            returned. Defaults to `None`: computed in the variable dtype, and
-            returned in the dtype of a product of vectors and weights.
+        tie_weights: Boolean. Whether logits use the table of the lookup.
+            Otherwise the layer has a second table of the same kind,
+            `reverse_embedding`. Defaults to `True`.
+        dtype: Optional float dtype, in which logits are computed and returned.
+            Defaults to `None`: computed in the variable dtype, and returned in
+            the dtype of a product of vectors and weights.
         logit_soft_cap: Optional positive number. Logits become
             `tanh(logits / logit_soft_cap) * logit_soft_cap`. Defaults to
-            `None`: they stay as they are.
+            `None`: no cap.
 
     References:
         - [Press & Wolf, 2017](https://arxiv.org/abs/1608.05859)
@@ -393,13 +392,13 @@ class Reverse(Settings):
             check_positive_number("logit_soft_cap", self.logit_soft_cap)
 
     def cap(self, logits: tf.Tensor) -> tf.Tensor:
-        """Logits within the soft cap."""
+        """Logits with the soft cap applied."""
         cap = self.logit_soft_cap
         return logits if cap is None else tf.tanh(logits / cap) * cap
 
 
 def get_reverse(identifier):
-    """`Reverse` of an argument or of its serialized form, or None."""
+    """Returns a `Reverse` of an argument or its serialized form, or None."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     require(
@@ -411,18 +410,18 @@ def get_reverse(identifier):
 
 
 def check_reverse_table(table, reverse_table, arguments):
-    """Checks the `reverse` of a layer that is made of one table or of two."""
+    """Checks `reverse` for a layer that is made from one or two tables."""
     reverse = get_reverse(arguments.get("reverse"))
     if reverse_table is None:
         require(
             reverse is None or reverse.tie_weights,
-            "`reverse_table` must be given where weights are not tied.",
+            "`reverse_table` must be given if weights are not tied.",
             reverse=reverse,
         )
         return
     require(
         reverse is None or not reverse.tie_weights,
-        "`reverse_table` must be None where weights are tied.",
+        "`reverse_table` must be None if weights are tied.",
         reverse=reverse,
     )
     shape = check_table(reverse_table, "reverse_table").shape

@@ -1,4 +1,4 @@
-"""Embedding with rows for some ids, and a few that all others share."""
+"""Embedding with rows for some ids, and a few rows for all others."""
 
 from collections.abc import Callable
 
@@ -21,12 +21,11 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PrunedVocabularyEmbedding(LookupLayer):
-    """Gives some ids rows of their own; the others share a few.
+    """Gives some ids a row each; all other ids share a few rows.
 
-    What is left of a table when its vocabulary is pruned, say to the words
-    that are most frequent or of the highest TF-IDF. Which ids these are takes
-    a bit and a half for each id. The rows may be those of another layer,
-    rounded ones for instance.
+    Use it to prune a vocabulary, e.g. to the words with the highest count or
+    TF-IDF. The list of kept ids takes a bit and a half for each id. The rows
+    may be those of another layer, e.g. a `QuantizedEmbedding`.
 
     Example:
 
@@ -38,17 +37,17 @@ class PrunedVocabularyEmbedding(LookupLayer):
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
-        num_rows: Integer, at most `input_dim`. Ids that have a row of their
-            own: the first, if `from_table` chooses no others.
-        num_shared_rows: Integer. Rows that the others share. Defaults to
+        num_rows: Integer, at most `input_dim`. Ids with their own row: the
+            first ids, unless `from_table` chooses others.
+        num_shared_rows: Integer. Rows that the other ids share. Defaults to
             `1`.
-        sharing: `"modulo"`: an id that is not kept has shared row `id %
-            num_shared_rows`; or `"nearest"`: `from_table` gives it whatever
-            row is nearest to its own, shared or of one id, which takes 2
-            bytes for each id, 4 beyond 32,768 rows. Defaults to `"modulo"`.
-        rows: Optional layer that gives rows, a `LookupLayer` such as
-            `keras_compembed.QuantizedEmbedding` of `num_rows +
-            num_shared_rows` rows. Defaults to `None`: a table of floats.
+        sharing: `"modulo"` or `"nearest"`. With `"modulo"`, other ids have
+            shared row `id % num_shared_rows`. With `"nearest"`, `from_table`
+            gives them the nearest row, shared or not. This takes 2 bytes for
+            each id, or 4 beyond 32,768 rows. Defaults to `"modulo"`.
+        rows: Optional layer with `num_rows + num_shared_rows` rows, a
+            `LookupLayer` such as `keras_compembed.QuantizedEmbedding`.
+            Defaults to `None`: a table of floats.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Call arguments, input shape, output shape:
@@ -85,15 +84,15 @@ class PrunedVocabularyEmbedding(LookupLayer):
         sample_weight: ArrayLike | None = None,
         **kwargs: object,
     ) -> "PrunedVocabularyEmbedding":
-        """Returns a built layer with some rows of a table, and means.
+        """Keeps some rows of a table, and returns a built layer.
 
         Args:
             table, sample_weight: See `CodeEmbedding.from_table`.
             num_rows, num_shared_rows, sharing: See the layer.
-            scores: Optional array `(input_dim,)`: ids of the highest scores
-                are kept, how often they occur or their TF-IDF. Of equal
-                scores, the lower id. Defaults to `None`: ids are kept whose
-                rows are furthest from the mean row, by `sample_weight`.
+            scores: Optional array `(input_dim,)`, e.g. counts or TF-IDF. The
+                ids with the highest scores are kept, the lower id in a tie.
+                Defaults to `None`: the ids with rows furthest from the mean
+                row, by `sample_weight`.
             fit_rows: Optional callable `fit_rows(table, sample_weight)` that
                 makes the layer `rows`. Defaults to `None`: a table of floats.
             **kwargs: Further arguments of the layer.
@@ -108,7 +107,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         scores = check_scores("scores", scores)
         require(
             len(scores) == len(table),
-            "`scores` must hold one number for each row of the table.",
+            "`scores` must have one number for each row of the table.",
             scores=scores.shape,
             rows=len(table),
         )

@@ -1,4 +1,4 @@
-"""Embedding whose rows are integers of few bits."""
+"""Embedding with rows of small integers."""
 
 import keras
 import numpy as np
@@ -21,27 +21,25 @@ from keras_compembed.utils.validation import check_sample_weight
 @read_also("QuantizedEmbedReduce", "ReversibleQuantizedEmbedding")
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class QuantizedEmbedding(LookupLayer):
-    """Turns non-negative integers into rows of 8, 4 or 2 bits a number.
+    """Turns ids into rows quantized to 8, 4 or 2 bits.
 
-    Drop-in replacement of `keras.layers.Embedding`. Each number of a row is
-    an integer, times a scale that it shares with its row, or with a block of
-    its row:
+    Drop-in replacement for `keras.layers.Embedding`. Each row, or block of a
+    row, has a scale:
 
     `E(id) = integers[id] * scales[id] * scale_unit`
 
-    Scales are integers too, in units of one float for the layer. Integers are
-    packed in memory, in `.keras` files and in LiteRT files alike, and only
-    those of the ids looked up are unpacked. With `rank`, rows are low-rank:
+    Scales are integers as well, in units of one float for the layer. Integers
+    are packed in memory, in `.keras` files and in LiteRT files. Only the rows
+    of the ids in a batch are unpacked. With `rank`, rows are low-rank:
     `E(id) @ projection`.
 
-    Rows usually come from a trained table, through `from_table` or
-    `keras_compembed.compress_model`. They are then fixed, while
-    `projection` is trained like any weight. With `learn_rows`, `fit` trains
-    latent float rows as well, which each call rounds, with the gradients of
-    rows that are not rounded; scales follow them. `kc.strip` drops the
-    latent rows when done.
+    Rows usually come from a trained table, with `from_table` or
+    `keras_compembed.compress_model`. These rows are fixed, while `projection`
+    is trained like any weight. With `learn_rows`, `fit` trains latent float
+    rows, which each call quantizes (quantization-aware training). Gradients
+    pass straight through. `kc.strip` drops the latent rows after training.
 
-    Logits, and sums or means of rows, are as those of a `CodeEmbedding`.
+    For logits, and for sums or means of rows, see `CodeEmbedding`.
 
     Example:
 
@@ -54,41 +52,39 @@ class QuantizedEmbedding(LookupLayer):
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
-        bits: `8`, `4` or `2`. Bits of a number. Defaults to `8`.
-        block_size: Optional integer, at most the width of rows. How many
-            numbers of a row share a scale. Defaults to `None`: all.
-        rank: Optional integer, at most `output_dim`. The width of rows that
-            are multiplied by a matrix. Or a tuple of it and a
-            `keras_compembed.WeightSpec` of that matrix. Defaults to `None`:
-            rows are vectors.
-        scale_dtype: `"int8"` or `"int16"`. Of the scales. `"int16"` is for
-            tables whose rows differ a hundredfold in length. Defaults to
-            `"int8"`.
+        bits: `8`, `4` or `2`, bits of an entry. Defaults to `8`.
+        block_size: Optional integer, at most the width of rows. Entries of a
+            row that share a scale. Defaults to `None`: the whole row.
+        rank: Optional integer, at most `output_dim`, the width of low-rank
+            rows, or a tuple of it and a `keras_compembed.WeightSpec` of the
+            projection. Defaults to `None`: rows are vectors.
+        scale_dtype: `"int8"` or `"int16"`. Use `"int16"` for tables with row
+            lengths that differ a hundredfold. Defaults to `"int8"`.
         learn_rows: Boolean, or the initializer of rows that `fit` trains;
-            `True` is `"uniform"`. Other rows begin as random integers.
-            Defaults to `False`.
+            `True` is `"uniform"`. With `False`, a new layer has random
+            integers. Defaults to `False`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Attributes:
         rank: Integer or None.
-        width: Integer, numbers of a row: `rank`, or `output_dim`.
+        width: Integer, entries of a row: `rank` or `output_dim`.
         num_blocks: Integer, scales of a row.
-        packed_rows: uint8 weight `(input_dim, bytes)`. Each number is a field
-            of `bits` bits, a two's complement, the first in the lowest bits.
-        scales: Integer weight `(input_dim, num_blocks)`, at least 0.
+        packed_rows: uint8 weight `(input_dim, bytes)`. Entries are two's
+            complement fields of `bits` bits, the first in the lowest bits.
+        scales: Integer weight `(input_dim, num_blocks)`, non-negative.
         scale_unit: float32 weight `()`.
         projection: Float weight `(rank, output_dim)`, or None.
         latent_rows: Float weight `(input_dim, width)` while rows are trained.
-            `packed_rows` and `scales` then wait for `kc.strip`.
+            `kc.strip` then sets `packed_rows` and `scales`.
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`. `training` matters only while rows are trained.
 
     References:
         - [Bengio, Leonard & Courville, 2013](
-          https://arxiv.org/abs/1308.3432), gradients straight through
-        - [May et al., 2019](https://arxiv.org/abs/1909.01264), rounded word
-          vectors against others of the same bytes
+          https://arxiv.org/abs/1308.3432), straight-through gradients
+        - [May et al., 2019](https://arxiv.org/abs/1909.01264), quantized word
+          vectors compared with others of the same size
     """
 
     def __init__(
@@ -123,27 +119,27 @@ class QuantizedEmbedding(LookupLayer):
         reverse_table: ArrayLike | None = None,
         **kwargs: object,
     ) -> "QuantizedEmbedding":
-        """Rounds a trained table and returns a built layer holding it.
+        """Quantizes a trained table, and returns a built layer.
 
-        Scales are searched for those that lose least. With `rank`, the table
-        is factored by its singular values, and rounded rows and projection
-        are fit to it in turns.
+        Scales are chosen for the smallest error. With `rank`, the table is
+        factored by its singular values. Quantized rows and projection are then
+        fitted to the table in turns.
 
         Args:
             table, seed, reverse_table: See `CodeEmbedding.from_table`.
             bits, block_size: See the layer.
-            rank: Optional integer, see the layer, or a float between 0 and 1:
-                the least rank that keeps this share of the table's sum of
+            rank: Optional rank, see the layer, or a float between 0 and 1: the
+                smallest rank that keeps this share of the table's sum of
                 squares.
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts. Only a factored table depends on it.
-            verbose: `0` or `1`, whether to say how much was lost.
+            sample_weight: Optional array `(input_dim,)`, the weight of each
+                row in the error. It matters only with `rank`.
+            verbose: `0` or `1`, whether to print the relative error.
             **kwargs: Further arguments of the layer.
         """
         table = check_fitted_table(table, shards=True, warn=False)
         sample_weight = check_sample_weight(sample_weight, len(table))
         if isinstance(rank, float) and 0 < rank < 1:
-            # What the layer refuses it shall refuse before.
+            # Raise errors of the layer before the rank is computed.
             options = {**kwargs, "name": "arguments"}
             cls(1, table.shape[1], bits, block_size, **options)
             rank = rank_of_energy(table, rank, sample_weight)
@@ -158,7 +154,7 @@ class QuantizedEmbedding(LookupLayer):
         return layer
 
     def integers(self, ids: tf.Tensor) -> tf.Tensor:
-        """Integers of rows, int8 `(ids, width)`, of a rank-1 tensor of ids."""
+        """Integers of rows, int8 `(ids, width)`, for a rank-1 tensor of ids."""
         self._require_built("integers")
         return self.store.integers(ids)
 
@@ -169,7 +165,7 @@ class QuantizedEmbedding(LookupLayer):
     def rounded_table(self) -> RoundedTable:
         """All rows as arrays, a `RoundedTable`.
 
-        While rows are learned, those that `kc.strip` would fix.
+        While rows are learned, the rows that `kc.strip` would fix.
         """
         self._require_built("rounded_table")
         return self.store.table()
@@ -177,7 +173,7 @@ class QuantizedEmbedding(LookupLayer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        # Arguments of earlier files.
+        # Arguments in earlier files.
         initializer = config.pop("rows_initializer", None)
         if initializer and config.get("learn_rows") is True:
             config["learn_rows"] = initializer

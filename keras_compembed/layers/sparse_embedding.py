@@ -1,4 +1,4 @@
-"""Embedding of which only some numbers are not zero."""
+"""Embedding with a table that is mostly zeros."""
 
 import keras
 from numpy.typing import ArrayLike
@@ -13,13 +13,13 @@ from keras_compembed.utils.validation import check_table
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseEmbedding(LookupLayer):
-    """Holds the numbers of a table that are not zero, and where they are.
+    """Turns ids into sparse rows, such as magnitude pruning leaves.
 
-    What magnitude pruning leaves of a table. Each number takes a byte for its
-    column beside itself, each row 1.25 bytes for its length; rows of more
-    than 255 columns are several parts, each with a length of its own.
-    Training moves the numbers, and no others become different from 0. A new
-    layer has random numbers in random places, as many in each row.
+    Only entries that are not 0 are stored. Each takes a byte for its column,
+    and each row 1.25 bytes for its length. Rows with more than 255 columns are
+    stored in parts, each with a length. Training changes the stored entries;
+    all others stay 0. A new layer has random entries in random columns, the
+    same number in each row.
 
     Example:
 
@@ -34,13 +34,13 @@ class SparseEmbedding(LookupLayer):
         output_dim: Integer. Width of the vectors.
         sparsity: Number from 0 to below 1, the share of zeros. Defaults to
             `0.9`.
-        bits: `None` for numbers that are floats, or `8` for int8, times a
-            float of each column; training then moves only these. Defaults
-            to `None`.
+        bits: `None` for float entries, or `8` for int8 entries with a float
+            scale for each column. With `8`, only the scales are trained.
+            Defaults to `None`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Attributes:
-        num_nonzeros: Integer, numbers held.
+        num_nonzeros: Integer, stored entries.
         num_parts: Integer, parts of a row.
         part_width: Integer, columns of a part.
 
@@ -75,16 +75,15 @@ class SparseEmbedding(LookupLayer):
         sample_weight: ArrayLike | None = None,
         **kwargs: object,
     ) -> "SparseEmbedding":
-        """Returns a built layer with the numbers furthest from 0 of a table.
+        """Keeps the largest entries of a table, and returns a built layer.
 
-        Of a table that was pruned while it was trained, these are the ones
-        that are not 0.
+        For a table that was pruned in training, use its share of zeros.
 
         Args:
             table: Array `(input_dim, output_dim)`.
             sparsity, bits: See the layer.
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts: then numbers are compared times its root.
+            sample_weight: Optional array `(input_dim,)`, the weight of each
+                row. Entries are multiplied by its root before comparison.
             **kwargs: Further arguments of the layer.
         """
         table = check_table(table)

@@ -1,4 +1,4 @@
-"""Predictions of the best classes or ids as layers and as a model."""
+"""Layers and models that predict the best classes or ids."""
 
 import inspect
 
@@ -15,17 +15,17 @@ from keras_compembed.utils.saving import serialize_part
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# What `TopClasses` answers.
+# Outputs of `TopClasses`.
 _DTYPES = {"ids": "int32", "probabilities": "float32"}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TopClasses(keras.layers.Layer):
-    """Turns the output of a layer of classes into its best classes.
+    """Turns the output of a `CANESoftmax` into its best classes.
 
-    It finds the layer by the mark on the tensor, as losses do. Added to a
-    trained Sequential model that ends in such a layer, it makes the model
-    answer classes, for `predict` and for any converter.
+    Add it to a trained Sequential model that ends in a layer such as
+    `CANESoftmax`. `predict`, and any converter, then returns classes. The
+    layer is found by the mark on its output, as by losses.
 
     Example:
 
@@ -35,8 +35,8 @@ class TopClasses(keras.layers.Layer):
     TensorShape([2, 3])
 
     Args:
-        k: Integer up to the number of classes, or `None` for all. Defaults to
-            `5`.
+        k: Integer up to the number of classes, or `None` for all classes.
+            Defaults to `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Input shape:
@@ -44,9 +44,9 @@ class TopClasses(keras.layers.Layer):
         `keras_compembed.CANESoftmax`.
 
     Output shape:
-        A dict: `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`,
-        float32 `(..., k)`. With `k=None`, `"probabilities"` alone,
-        `(..., num_classes)` in the order of classes.
+        A dict with `"ids"`, int32 `(..., k)`, best first, and
+        `"probabilities"`, float32 `(..., k)`. With `k=None`, only
+        `"probabilities"` `(..., num_classes)`, in the order of classes.
     """
 
     def __init__(self, k: int | None = 5, **kwargs: object):
@@ -82,7 +82,7 @@ class TopClasses(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TopIds(keras.layers.Layer):
-    """Turns vectors into the ids whose vectors suit them best."""
+    """Turns vectors into the ids with the highest logits."""
 
     def __init__(self, table, k=5, **kwargs):
         require(
@@ -130,7 +130,7 @@ class TopIds(keras.layers.Layer):
 
 
 def answer_of(head, features, k, exclude=None):
-    """What a `ClassHead` answers for features, a dict of tensors by name."""
+    """The top classes of a `ClassHead` for features, as a dict of tensors."""
     if k is None:
         return {"probabilities": head.probabilities(features)}
     options = {} if exclude is None else {"exclude": exclude}
@@ -140,14 +140,13 @@ def answer_of(head, features, k, exclude=None):
 def top_k_model(
     model: keras.Model, k: int | None = 5, num_excluded: int | None = None
 ) -> keras.Model:
-    """A model that answers the best classes or ids, and how good they are.
+    """Makes a model that predicts the best classes or ids.
 
-    It shares all weights with the model it is made from: train that, predict
-    with this, and give this to `tf.lite.TFLiteConverter` or `model.export`.
-    Outputs that it answers for are those of layers of classes, such as
-    `CANESoftmax`, and logits of a table of vectors: what a layer such as
-    `CodeEmbedding` returns with `reverse=True`, in a model that recommends
-    items or predicts words.
+    It shares all weights with `model`. Train `model`, predict with the
+    returned model, and pass the latter to `tf.lite.TFLiteConverter` or
+    `model.export`. It finds outputs of layers over classes such as
+    `CANESoftmax`, and logits from layers such as `CodeEmbedding` with
+    `reverse=True`, e.g. in recommenders and language models.
 
     Example:
 
@@ -164,23 +163,22 @@ def top_k_model(
     ((2, 3), (2, 3))
 
     Args:
-        model: A Sequential or functional `keras.Model` with such an output, or
-            with several.
-        k: Integer, or `None` for the probabilities of all classes; logits of
-            ids then stay as they are. Defaults to `5`.
-        num_excluded: Optional integer. The model then takes one more input,
-            `"exclude"`, int32 `(batch, num_excluded)`: ids to leave out of
-            each answer, such as items that were seen, padded by -1. It comes
-            after the others. Defaults to `None`.
+        model: A Sequential or functional `keras.Model` with one or more such
+            outputs.
+        k: Integer, or `None` for the probabilities of all classes. Logits of
+            ids then do not change. Defaults to `5`.
+        num_excluded: Optional integer. Adds an input `"exclude"`, int32
+            `(batch, num_excluded)`, after the others: ids to leave out of the
+            result, such as items already seen, padded by -1. Defaults to
+            `None`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
-        `"ids"`, int32 `(..., k)`, best first, and `"probabilities"` of
-        classes, or `"scores"`, the logits of ids, floats `(..., k)`. With
-        `k=None`, `"probabilities"` alone, those of all classes in their order,
-        exact also where `top_k` searches. If `model` has several outputs, all
-        are in the dict by their names, and in place of one of classes, e.g.
-        `"words"`, there are `"words_ids"` and `"words_probabilities"`.
+        `"ids"`, int32 `(..., k)`, best first, and `"probabilities"` of classes
+        or `"scores"` (logits) of ids, floats `(..., k)`. With `k=None`, only
+        `"probabilities"` of all classes, in order and exact. If `model` has
+        several outputs, the dict has all of them by name. An output `"words"`
+        of classes becomes `"words_ids"` and `"words_probabilities"`.
     """
     heads = find_heads(model)
     check_number("k", k, heads)
@@ -189,7 +187,7 @@ def top_k_model(
         sizes = [num_ids(head) for head in heads if head is not None]
         require(
             k is not None and all(len(x.shape) == 2 for x in model.outputs),
-            "`num_excluded` needs a `k`, and a model of one answer for each "
+            "`num_excluded` needs a `k`, and a model with one result for each "
             "example.",
             k=k,
             outputs=[x.shape for x in model.outputs],
@@ -200,14 +198,14 @@ def top_k_model(
 
 
 def check_number(name, k, heads):
-    """Raises if an output cannot be answered by so many classes or ids."""
+    """Raises if an output has fewer than `k` classes or ids."""
     sizes = [num_ids(head) for head in heads if head is not None]
     if k is not None:
         check_positive_int(name, k, maximum=min(sizes))
 
 
 def answering_model(model, heads, numbers, name, exclude=None):
-    """`top_k_model` with a layer, or None if it stays, and `k` an output."""
+    """`top_k_model` with a layer (None: unchanged) and a `k` per output."""
     names = output_names(model)
     layers = ["top_classes"]
     if len(names) > 1:
@@ -219,7 +217,7 @@ def answering_model(model, heads, numbers, name, exclude=None):
         )
     ]
     outputs = name_answers(names, model.outputs, answers)
-    # A Sequential has one input.
+    # A Sequential model has one input.
     is_list = isinstance(model, keras.Sequential)
     inputs = model.inputs[0] if is_list else model.input
     if exclude is not None:
@@ -231,7 +229,7 @@ def answering_model(model, heads, numbers, name, exclude=None):
 
 
 def name_answers(names, tensors, answers):
-    """All outputs by name, each with a dict of answers, or None if it stays."""
+    """All outputs by name, each with a dict of results, or None as is."""
     found = {}
     for name, tensor, parts in zip(names, tensors, answers, strict=True):
         if parts is None:
@@ -241,7 +239,7 @@ def name_answers(names, tensors, answers):
         for part, answer in parts.items():
             require(
                 part not in found,
-                "`model` must have outputs of different names: two would be "
+                "`model` must have outputs with different names: two would be "
                 f"called {part!r}.",
                 outputs=names,
             )
@@ -250,7 +248,7 @@ def name_answers(names, tensors, answers):
 
 
 def _answer(tensor, head, k, name, exclude):
-    """The best classes or ids, symbolically, of an output."""
+    """The best classes or ids of a symbolic output."""
     options = {} if exclude is None else {"exclude": exclude}
     if isinstance(head, ClassHead):
         return TopClasses(k, name=name)(tensor, **options)
@@ -262,7 +260,7 @@ def _answer(tensor, head, k, name, exclude):
     # A model within a model.
     require(
         exclude is None,
-        "`num_excluded` needs logits of the model itself, not of one within.",
+        "`num_excluded` must be None with logits of a nested model.",
         model=node.operation.name,
     )
     inner = top_k_model(node.operation, k)
@@ -270,7 +268,7 @@ def _answer(tensor, head, k, name, exclude):
 
 
 def num_ids(head):
-    """How many classes or ids a layer has."""
+    """The number of classes or ids of a layer."""
     return head.num_classes if isinstance(head, ClassHead) else head.input_dim
 
 
@@ -280,7 +278,7 @@ def list_heads(model):
 
 
 def find_heads(model):
-    """Same as `list_heads`."""
+    """Same as `list_heads`, but raises an error if there is none."""
     require(
         is_open(model),
         "`model` must be a built Sequential or functional `keras.Model`.",
@@ -291,8 +289,8 @@ def find_heads(model):
         any(heads),
         "`model` must have an output of a layer such as `CANESoftmax`, or of a "
         "call `layer(vectors, reverse=True)` of a `CodeEmbedding` or "
-        "`ANTEmbedding`. Leave out what follows it, such as a softmax: the "
-        "best ids are the same without.",
+        "`ANTEmbedding`. Remove layers after it, such as a softmax: the best "
+        "ids do not change.",
         last_layers=[layer_of(output).name for output in model.outputs],
     )
     return heads
@@ -308,11 +306,11 @@ def _find_head(output):
 
 
 def _is_reverse(output):
-    """Whether a look-up layer's output is of logits of all ids."""
+    """Whether an output of a lookup layer is logits of all ids."""
     node = node_of(output)
     if is_open(node.operation):
         inner = node.operation.outputs
-        # An answer for one output of several would need the others' names.
+        # With several outputs, the result would need their names.
         return len(inner) == 1 and _is_reverse(inner[0])
     call = inspect.signature(node.operation.call)
     arguments = node.arguments

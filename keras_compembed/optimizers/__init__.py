@@ -1,4 +1,4 @@
-"""Optimizers of large tables."""
+"""Optimizers for large tables."""
 
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 

@@ -1,4 +1,4 @@
-"""Rows of tables, read and written on one device of several."""
+"""Reads and writes rows of tables, on one or several devices."""
 
 import contextlib
 import threading
@@ -8,19 +8,19 @@ import tensorflow as tf
 from keras_compembed.utils.tensor_ops import custom_gradient
 from keras_compembed.utils.tensor_ops import repeat_rows
 
-# Tables of more rows are not worth a look at each of them.
+# With more rows than this, marking each row of the table is too slow.
 _MARKED_ROWS = 1 << 22
 _READING = threading.local()
 
 
 def on_several_devices():
-    """Whether this is one of several devices that take a step together."""
+    """Whether several devices take this step together."""
     context = tf.distribute.get_replica_context()
     return context is not None and context.num_replicas_in_sync > 1
 
 
 def sum_over_devices(values):
-    """The sum of what all devices have, on every device."""
+    """Sum of the values of all devices, on every device."""
     if not on_several_devices():
         return values
     context = tf.distribute.get_replica_context()
@@ -28,16 +28,16 @@ def sum_over_devices(values):
 
 
 def of_all_devices(values):
-    """What all devices have, in their order."""
+    """Values of all devices, in the order of devices."""
     if not on_several_devices():
         return values
     context = tf.distribute.get_replica_context()
-    # What comes straight from a dataset is on no device, and is refused.
+    # Values straight from a dataset are on no device, which raises an error.
     return context.all_gather(tf.identity(values), axis=0)
 
 
 def rows_of_all_devices(rows):
-    """How many rows devices have before this one, and all of them."""
+    """The number of rows on earlier devices, and on all devices."""
     if not on_several_devices():
         return tf.zeros_like(rows), rows
     context = tf.distribute.get_replica_context()
@@ -48,7 +48,7 @@ def rows_of_all_devices(rows):
 
 
 def share_of_device(values):
-    """An equal part of what all devices have alike, for Keras to add up."""
+    """Divides by the number of devices, as Keras sums over them."""
     if not on_several_devices():
         return values
     context = tf.distribute.get_replica_context()
@@ -56,19 +56,19 @@ def share_of_device(values):
 
 
 def own_value(variable):
-    """The value of this device's copy of a Keras variable."""
+    """The value of a Keras variable on this device."""
     return tf.convert_to_tensor(variable.value)
 
 
 def write(variable, value):
-    """Sets this device's copy of a Keras variable."""
+    """Sets the value of a Keras variable on this device."""
     tf.raw_ops.AssignVariableOp(
         resource=variable.value.handle, value=tf.cast(value, variable.dtype)
     )
 
 
 def write_rows(variable, ids, rows):
-    """Sets rows of this device's copy; `ids` holds each row once."""
+    """Sets rows of a variable on this device; `ids` must be unique."""
     tf.raw_ops.ResourceScatterUpdate(
         resource=variable.value.handle,
         indices=ids,
@@ -77,10 +77,10 @@ def write_rows(variable, ids, rows):
 
 
 def gather_rows(variable, ids):
-    """Rows of this device's copy."""
+    """Rows of a variable on this device."""
     if not on_several_devices():
         return tf.gather(variable.value, ids)
-    # `tf.gather` reads the whole of a variable that devices mirror.
+    # `tf.gather` reads all of a mirrored variable.
     rows = tf.raw_ops.ResourceGather(
         resource=variable.value.handle, indices=ids, dtype=variable.dtype
     )
@@ -89,7 +89,7 @@ def gather_rows(variable, ids):
 
 @contextlib.contextmanager
 def without_gradients():
-    """Where rows are read for their values alone."""
+    """A context that reads rows without gradients."""
     before = getattr(_READING, "only", False)
     _READING.only = True
     try:
@@ -107,18 +107,18 @@ def read_rows(table, ids, once=False):
 
 
 def unique_ids(ids):
-    """Each id once, over all devices."""
+    """Unique ids over all devices."""
     if not on_several_devices() or getattr(_READING, "only", False):
         different, places = tf.unique(ids)
         return different, places, None
-    # All devices read the rows of all, in the same order.
+    # All devices read the same rows in the same order.
     everywhere = of_all_devices(ids)
     different = tf.sort(tf.unique(everywhere).y)
     return different, tf.searchsorted(different, ids), tf.size(everywhere)
 
 
 def read_unique_rows(table, different, room):
-    """Rows of what `unique_ids` returned, with the gradients of `read_rows`."""
+    """Rows of the result of `unique_ids`, with gradients of `read_rows`."""
     if not on_several_devices():
         return tf.gather(table.value, different)
     if getattr(_READING, "only", False):
@@ -129,20 +129,20 @@ def read_unique_rows(table, different, room):
 
 
 def pad_ids(ids, room):
-    """`room` ids: those that there are, then one of them again and again."""
+    """Pads ids to `room` by repeating one of them."""
     again = tf.maximum(tf.reduce_max(ids), 0)
     return tf.pad(ids, [[0, room - tf.size(ids)]], constant_values=again)
 
 
 def sum_rows_over_devices(rows, room):
-    """Sums of what all devices have for the ids of `unique_ids`."""
+    """Sums over all devices of rows for the ids of `unique_ids`."""
     if not on_several_devices():
         return rows
     return sum_over_devices(in_room(rows, room))[: tf.shape(rows)[0]]
 
 
 def _gradients_of_parts(table, ids, room):
-    """Rows of ids, of whose gradients each device hands on those of a part."""
+    """Rows of ids; each device passes on the gradients of a part."""
     context = tf.distribute.get_replica_context()
     size = -(-room // context.num_replicas_in_sync)
     room = size * context.num_replicas_in_sync
@@ -162,7 +162,7 @@ def _gradients_of_parts(table, ids, room):
 
 
 def in_room(rows, room):
-    """`room` rows: those that there are, added up where they are slices."""
+    """Pads rows to `room`; adds up the rows of slices."""
     if isinstance(rows, tf.IndexedSlices):
         return tf.math.unsorted_segment_sum(rows.values, rows.indices, room)
     number = tf.shape(rows)[0]
@@ -171,27 +171,27 @@ def in_room(rows, room):
 
 
 def _gather_mirrored(table, ids):
-    # This read only has gradient tapes watch it, and is left out of graphs.
+    # Gradient tapes watch only this read. It is left out of graphs.
     tf.convert_to_tensor(table)
     return gather_rows(table, ids)
 
 
 def unique_places(ids, num_rows):
-    """First places of different ids, and which of them each id is."""
+    """First places of unique ids, and the index of each id among these."""
     steps = tf.range(tf.size(ids))
     exist = ids >= 0
     firsts = first_places(ids, num_rows)
     is_first = tf.cast(exist & tf.equal(firsts, steps), "int32")
     is_first = computed_once(is_first)
     numbers = tf.cumsum(is_first) - 1
-    # Segments of negative ids hold what they do.
+    # Segments of negative ids are undefined.
     firsts = tf.where(exist, firsts, 0)
     places = tf.where(exist, tf.gather(numbers, firsts), -1)
     return tf.where(is_first > 0)[:, 0], places
 
 
 def first_places(ids, num_rows):
-    """The first place that has the same id, for each place."""
+    """The first place of an equal id, for each place."""
     if num_rows > _MARKED_ROWS:
         return _find_by_order(ids)
     steps = tf.range(tf.size(ids))
@@ -200,15 +200,15 @@ def first_places(ids, num_rows):
 
 
 def computed_once(values):
-    """`values`, to be read by many: XLA would compute them for each anew."""
-    # It does not merge what writes places of its own choice with what reads.
+    """Makes XLA compute `values` once, instead of for each use."""
+    # XLA does not fuse a scatter to computed places with later reads.
     return tf.scatter_nd(
         tf.range(tf.size(values))[:, None], values, tf.shape(values)
     )
 
 
 def _find_by_order(ids):
-    """The first place that has the same id, for each place."""
+    """The first place of an equal id, for each place, by sorting."""
     size = tf.size(ids)
     wide = tf.cast(ids, "int64") * tf.cast(size, "int64")
     order = tf.sort(wide + tf.range(size, dtype="int64"))

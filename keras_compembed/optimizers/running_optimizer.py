@@ -1,4 +1,4 @@
-"""The optimizer at work, and how far it moves each coordinate."""
+"""The running optimizer, and the size of its steps."""
 
 import sys
 
@@ -9,12 +9,12 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 
 
 def find_running_optimizer():
-    """The optimizer whose `apply` is running, or None."""
+    """The optimizer with a running `apply`, or None."""
     return next(_running_optimizers(sys._getframe(1)), None)
 
 
 def _running_optimizers(frame):
-    """Those whose `apply` is running, from the innermost on."""
+    """Optimizers with a running `apply`, innermost first."""
     while frame is not None:
         if frame.f_code.co_name == "apply":
             owner = frame.f_locals.get("self")
@@ -24,9 +24,9 @@ def _running_optimizers(frame):
 
 
 def losses_are_scaled(dtype):
-    """Whether gradients are those of scaled losses, for a layer's dtype."""
+    """Whether losses, and so gradients, are scaled for a layer's dtype."""
     if on_several_devices():
-        # Where threads of their own apply gradients.
+        # Gradients are applied in other threads.
         return dtype == "float16"
     scaling = keras.optimizers.LossScaleOptimizer
     running = _running_optimizers(sys._getframe(1))
@@ -34,12 +34,12 @@ def losses_are_scaled(dtype):
 
 
 class StepSize:
-    """How far a running step moves a variable for each unit of gradient."""
+    """How far a step moves a variable for each unit of gradient."""
 
     def __init__(self, optimizer, variable, by_coordinate=True):
-        # A wrapper's variables are those of the optimizer inside.
+        # A wrapper has the variables of the optimizer inside.
         inner = getattr(optimizer, "inner", optimizer)
-        # Which of them there are depends on Keras's version.
+        # The optimizers that exist depend on Keras's version.
         rules = (
             rule
             for name, rule in _RULES
@@ -62,53 +62,53 @@ class StepSize:
         }
         self._accumulator = getattr(inner, "initial_accumulator_value", 0.0)
         if accumulation:
-            # `iterations` counts the steps that move weights; the first
-            # variable of an optimizer counts all.
+            # `iterations` counts steps that move weights. The optimizer's
+            # first variable counts all steps.
             calls = tf.cast(optimizer.variables[0].value, "int64") + 1
             scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
 
     def start_of(self, name):
-        """What the numbers of one of `slots` start from."""
+        """The initial value of one of `slots`."""
         return self._accumulator if name.endswith("accumulators") else 0.0
 
     def rates(self, values):
-        """1 / divisor, from values of `slot`."""
+        """1 / divisor from values of `slot`."""
         values = tf.cast(values, "float32")
         return tf.math.divide_no_nan(tf.sign(values), self._divisor(values))
 
 
 def slots_of(optimizer, variable):
-    """The slots of a variable, by the optimizer's attributes."""
+    """The slots of a variable, by attribute of the optimizer."""
     try:
         index = optimizer._get_variable_index(variable)
     except KeyError:
         return {}
     own = {id(each) for each in optimizer.variables}
-    # Names would find it too, but for those that others begin with.
+    # Names are not enough, as a name may be a prefix of others.
     return {
         name: values[index]
         for name, values in vars(optimizer).items()
         if isinstance(values, list)
         and len(values) > index
         and id(values[index]) in own
-        # Of all variables.
+        # Skip the list of all variables.
         and values[0] is not optimizer.iterations
     }
 
 
 def _find_slot(optimizer, variable, name):
-    # Variables may share a path, as those of two towers do in a model that was
-    # loaded, and their slots a name.
+    # Variables, and their slots, may have the same name, e.g. in two towers of
+    # a loaded model.
     name = f"{variable.path.replace('/', '_')}_{name}"
     slots = slots_of(getattr(optimizer, "inner", optimizer), variable)
     for slot in slots.values():
         if slot.name == name:
             return slot
     raise ValueError(
-        f"The optimizer must keep a variable named {name!r}, for thresholds "
-        f"that follow each coordinate. Received: {type(optimizer).__name__}, "
-        "which does not. Pass `l1=keras_compembed.anchors.L1(..., "
+        f"The optimizer must have a slot variable {name!r} for thresholds by "
+        f"coordinate. Received: {type(optimizer).__name__}, "
+        "without it. Pass `l1=keras_compembed.anchors.L1(..., "
         "threshold='learning_rate')` to the layer."
     )
 
@@ -137,7 +137,7 @@ def _adamax(optimizer):
     return "norm", lambda step: 1.0, lambda values: values + optimizer.epsilon
 
 
-# What each divides by, from the `update_step` of Keras. AdamW is an Adam.
+# The divisors in `update_step` of Keras optimizers. AdamW is an Adam.
 _RULES = (
     ("Adam", _adam),
     ("Nadam", _adam),
@@ -148,7 +148,7 @@ _RULES = (
 
 
 class SteppedVariable(keras.Variable):
-    """Calls a function each time that an optimizer has moved it."""
+    """A variable that calls a function after each optimizer step."""
 
     def __init__(self, *args, after_step, **kwargs):
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Optimizer whose steps touch only the rows of tables that have gradients."""
+"""Optimizer wrapper that updates only the rows with gradients."""
 
 import keras
 import tensorflow as tf
@@ -9,17 +9,17 @@ from keras_compembed.optimizers.device_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.utils.validation import require
 
-# Those that take norms or means over the whole of a variable, and wrappers.
+# Optimizers with norms or means over a whole variable, and wrappers.
 _REFUSED = "Adafactor", "Lamb", "Muon", "LossScaleOptimizer", "MultiOptimizer"
 _DENSE = "weight_decay", "clipnorm", "clipvalue", "global_clipnorm"
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
 
 
 def _of_inner(setting):
-    """A setting that is always that of the inner optimizer."""
+    """A setting shared with the inner optimizer."""
 
     def set_inner(self, value):
-        # Keras sets its defaults before there is an inner one.
+        # Keras sets defaults before `inner` exists.
         if hasattr(self, "inner"):
             _check_setting(self.inner, setting, value)
             setattr(self.inner, setting, value)
@@ -29,29 +29,28 @@ def _of_inner(setting):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseRowOptimizer(keras.optimizers.Optimizer):
-    """Lets any optimizer update only the rows that a step has looked up.
+    """Makes any optimizer update only the rows that a step looks up.
 
-    SGD and Adagrad aside, Keras's optimizers update the whole table and their
-    slots in each step. With this wrapper a step's time and memory do not grow
-    with the rows of a table. Rows that occur several times in a batch, or on
-    several devices, are one, with the sum of the gradients. Variables with
-    dense gradients are updated as `inner` does.
+    Most Keras optimizers update the whole table and its slots in each step.
+    With this wrapper, the time and memory of a step do not grow with the
+    number of rows. Repeated rows in a batch or on several devices are merged:
+    their gradients add up. Dense gradients are applied as by `inner`.
 
-    It is the algorithm known as lazy Adam, for all optimizers that treat each
-    element by itself: `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Adagrad`,
-    `Adadelta`, `RMSprop`, `Lion`, `Ftrl`. **It differs from `inner`** for rows
-    that a step does not look up: they stay as they are.
+    This is lazy Adam, generalized to optimizers that treat each element
+    separately: `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Adagrad`,
+    `Adadelta`, `RMSprop`, `Lion`, `Ftrl`. **The result differs from `inner`**,
+    as rows without a lookup do not change:
 
-    - Moments do not decay, and a row does not move on by its momentum.
-    - Weight decay is applied to the rows looked up. A rare row decays less.
-    - Bias corrections and learning-rate schedules follow `iterations`, the
-      steps of training, not those of a row: with Adam's defaults, the first
-      step of a row at a late iteration is about 3.2 times `learning_rate`.
+    - Their moments do not decay, and momentum does not move them.
+    - Weight decay applies to rows that are looked up. Rare rows decay less.
+    - Bias corrections and learning-rate schedules use `iterations`, the steps
+      of training, not of a row. With Adam's defaults, the first step of a row
+      at a late iteration is about 3.2 times `learning_rate`.
 
-    Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
-    may be set on either. Gradients are clipped on each device before devices
-    add theirs up. Constraints are applied to the whole variable. A
-    `LossScaleOptimizer` around it is refused: train in `mixed_bfloat16`, or
+    The wrapper and `inner` share settings such as `learning_rate` and
+    `clipnorm`; set them on either. Gradients are clipped on each device,
+    before they are summed. Constraints apply to whole variables. A
+    `LossScaleOptimizer` is not supported: train in `mixed_bfloat16`, or
     compile with `auto_scale_loss=False`.
 
     Example:
@@ -64,9 +63,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     >>> model.compile(SparseRowOptimizer("adam"), "mse")
 
     Args:
-        inner: Keras optimizer, its name, or its config, with elementwise
-            updates and slots in lists, as Keras's have. It must not wrap
-            others, nor have `gradient_accumulation_steps`, `use_ema` or
+        inner: Keras optimizer, its name or its config, with elementwise
+            updates and slots in lists, as in Keras. It must not wrap another
+            optimizer or use `gradient_accumulation_steps`, `use_ema` or
             `loss_scale_factor`.
         name: Optional string.
     """
@@ -98,12 +97,12 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     gradient_accumulation_steps = _of_inner("gradient_accumulation_steps")
 
     def __setattr__(self, name, value):
-        # A `LossScaleOptimizer` sets it, and Keras before there is an inner.
+        # A `LossScaleOptimizer` sets it. Keras sets it before `inner` exists.
         require(
             name != "loss_scale_factor" or not hasattr(self, "inner"),
-            "Losses must not be scaled for a `SparseRowOptimizer`, by a "
-            "`LossScaleOptimizer` or by `loss_scale_factor`. Compile with "
-            "`auto_scale_loss=False`, or train in 'mixed_bfloat16'.",
+            "`SparseRowOptimizer` must not be used with a `LossScaleOptimizer` "
+            "or `loss_scale_factor`. Compile with `auto_scale_loss=False`, or "
+            "train in 'mixed_bfloat16'.",
             **{name: value},
         )
         super().__setattr__(name, value)
@@ -114,7 +113,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         if trainable_variables is not None and not self.built:
             with keras.name_scope(self.name, caller=self):
                 self.build(list(trainable_variables))
-        # What makes gradients dense or reads whole tables is done here.
+        # This class clips and decays, as `inner` would read whole tables.
         settings = dict.fromkeys(_DENSE) | {"update_step": self.update_step}
         stepper = _shallow_copy(self.inner, **settings)
         stepper.apply(self._clip(grads), trainable_variables)
@@ -153,14 +152,14 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             return
         gradient = _merge(gradient)
         if tf.executing_eagerly() and not gradient.indices.shape[0]:
-            # Of a batch without ids. Keras computes with no empty tensors.
+            # A batch without ids: Keras cannot update with empty tensors.
             return
         rows = VariableRows(variable, gradient.indices)
         slots = {}
         for name, slot in slots_of(self.inner, variable).items():
             require(
                 slot.shape == variable.shape,
-                "`inner` must keep slots of the shape of their variable, "
+                "`inner` must have slots with the shape of their variable, "
                 f"{tuple(variable.shape)}.",
                 inner=type(self.inner).__name__,
                 shape=tuple(slot.shape),
@@ -183,7 +182,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             decay = tf.cast(self.inner.weight_decay, rows.dtype)
             rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
 
-    # Keras saves `inner`, and all variables are its own.
+    # Keras saves `inner`, which has all variables.
     def save_own_variables(self, store):
         pass
 
@@ -207,14 +206,14 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
 def _check_inner(inner):
     inner = keras.optimizers.get(inner)
-    # Which of them there are depends on Keras's version.
+    # The optimizers that exist depend on Keras's version.
     refused = tuple(getattr(keras.optimizers, name, ()) for name in _REFUSED)
     require(
         isinstance(inner, keras.optimizers.Optimizer)
         and not isinstance(inner, SparseRowOptimizer)
         and not isinstance(inner, refused),
-        "`inner` must update each element of a variable by itself, as Adam "
-        "does, and wrap no other optimizer.",
+        "`inner` must update each element of a variable separately, as Adam "
+        "does, and must not wrap another optimizer.",
         inner=type(inner).__name__,
     )
     for setting in _UNSUPPORTED:
@@ -225,28 +224,28 @@ def _check_inner(inner):
 def _check_setting(inner, setting, value):
     require(
         setting not in _UNSUPPORTED or not value,
-        f"`inner` must not have `{setting}`, for dense gradients only.",
+        f"`inner` must not have `{setting}`, which needs dense gradients.",
         **{"inner": type(inner).__name__, setting: value},
     )
 
 
 def _shallow_copy(optimizer, **attributes):
-    # `copy.copy` would save it and load it.
+    # `copy.copy` would serialize the optimizer.
     copied = object.__new__(type(optimizer))
     vars(copied).update(vars(optimizer), **attributes)
     return copied
 
 
 def _merge(gradient):
-    """The gradient, with each row once if it is sparse."""
+    """Merges the rows of a sparse gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     indices, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(
         gradient.values, places, tf.size(indices)
     )
-    # In XLA, `unique` of what `unique` returned has rubbish at the end. Rows
-    # beyond the table are not written there.
+    # In XLA, `unique` of a result of `unique` ends in undefined values. There,
+    # rows beyond the table are not written.
     last = tf.reduce_max(places[: tf.size(gradient.indices)])
     is_row = tf.range(tf.size(indices)) <= last
     indices = tf.where(is_row, indices, indices.dtype.max)
@@ -258,7 +257,7 @@ def _with_values(gradient, values, before):
         return values
     indices = gradient.indices
     if on_several_devices():
-        # As many rows as before: see `read_unique_rows`.
+        # Keep the number of rows, see `read_unique_rows`.
         room = tf.size(before.indices)
         indices = pad_ids(indices, room)
         values = in_room(values, room)
@@ -266,14 +265,14 @@ def _with_values(gradient, values, before):
 
 
 class VariableRows:
-    """Some rows of a variable, read once, changed, and written back."""
+    """Rows of a variable that are read once, updated and written back."""
 
     def __init__(self, variable, indices):
         if isinstance(variable, keras.Variable):
             variable = variable.value
         self._variable = variable
         self._indices = indices
-        # `tf.gather` reads the whole of a variable that devices mirror.
+        # `tf.gather` reads all of a mirrored variable.
         self._rows = self._read = tf.raw_ops.ResourceGather(
             resource=variable.handle, indices=indices, dtype=variable.dtype
         )
@@ -288,7 +287,7 @@ class VariableRows:
 
     @property
     def value(self):
-        # That of a Keras variable follows assignments too.
+        # As with a Keras variable, this includes assignments.
         return self
 
     def assign(self, value):
@@ -301,7 +300,7 @@ class VariableRows:
         self.assign(self._rows - tf.cast(value, self.dtype))
 
     def write(self):
-        """Writes the rows to the variable, if they were assigned to."""
+        """Writes the rows to the variable if they have changed."""
         if self._rows is not self._read:
             self._variable.scatter_update(
                 tf.IndexedSlices(self._rows, self._indices)

@@ -68,7 +68,7 @@ def test_all_meet_and_leave_their_addresses(addresses, monkeypatch):
 def test_the_missing_one_is_named(addresses, monkeypatch):
     ended = meet(monkeypatch, dict.fromkeys((0, 2), addresses), 1.5)
     for message in ended.values():
-        assert f"1.5 seconds: {addresses[1]} (it is not reached)" in message
+        assert f"1.5 seconds: {addresses[1]} (it cannot be reached)" in message
 
 
 def test_one_that_others_do_not_reach_is_named(addresses, monkeypatch):
@@ -76,7 +76,7 @@ def test_one_that_others_do_not_reach_is_named(addresses, monkeypatch):
     wrong = [addresses[2], addresses[1]]
     ended = meet(monkeypatch, {1: wrong, 0: addresses[:2]}, 1)
     assert f"{addresses[1]} (it did not reach this worker)" in ended[0]
-    assert f"{addresses[2]} (it is not reached)" in ended[1]
+    assert f"{addresses[2]} (it cannot be reached)" in ended[1]
 
 
 def test_one_worker_waits_for_no_one(monkeypatch):
@@ -109,7 +109,7 @@ def test_what_else_listens_there_is_not_a_worker(addresses, monkeypatch):
     with socket.create_server(("localhost", port)) as other:
         threading.Thread(target=answer, args=(other,), daemon=True).start()
         message = meet(monkeypatch, {0: addresses[:2]}, 1)[0]
-    assert f"{addresses[1]} (it is not reached)" in message
+    assert f"{addresses[1]} (it cannot be reached)" in message
 
 
 def answer(server):

@@ -155,7 +155,7 @@ def test_files_stay_until_all_workers_are_there(tmp_path, monkeypatch):
     assert len(losses) == 1
 
 
-@pytest.mark.filterwarnings("ignore:`fit` trains nothing")
+@pytest.mark.filterwarnings("ignore:`fit` has nothing to train")
 def test_another_fit_has_all_of_its_epochs(stopped):
     model, losses = fit(stopped, delete_checkpoint=False)
     assert len(losses) == 2
@@ -206,7 +206,7 @@ def test_a_killed_worker_loses_an_epoch_at_most(tmp_path):
     assert process.returncode == 0, output[-5000:]
     assert "a worker ended with -9; restarts left: 3" in output
     before, again = output.split("restarts left: 3")
-    assert "A worker ended, or is not reached any more." in before, before
+    assert "A worker ended or cannot be reached." in before, before
     assert "Epoch 5/5" in again and "Epoch 2/5" not in again
     expected = train.main([*arguments, str(tmp_path / "one")]).history
     for name in ("loss", "accuracy"):
