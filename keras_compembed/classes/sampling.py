@@ -119,6 +119,10 @@ class Sampling(Settings):
             averages a loss for each noise sample, as in Algorithm 1 of the
             paper. Defaults to `"joint"`.
 
+    Raises:
+        ValueError: If arguments do not fit together, e.g. `groups` without
+            `shared`. Some are checked when a layer gets the object.
+
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithm 1
     """

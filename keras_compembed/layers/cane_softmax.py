@@ -47,12 +47,14 @@ class CANESoftmax(ClassHead):
     `keras_compembed.CANELoss` and metrics such as `ClassAccuracy` find the
     layer by a mark on that tensor. A cast or a wrapper such as
     `TimeDistributed` removes the mark. `fit` and `evaluate` raise an error for
-    Keras losses and metrics such as `"accuracy"`. For predictions, use `top_k`
-    or `keras_compembed.top_k_model`; `predict` returns features.
+    Keras losses and metrics such as `"accuracy"` (not for all losses of a
+    subclassed model). For predictions, use `top_k` or
+    `keras_compembed.top_k_model`; `predict` returns features.
 
-    For faster prediction, and often better candidates, pass a
-    `keras_compembed.classes.BeamTree` in `sampling`. A class vector is then
-    the sum of the vectors on its path in a tree.
+    If features separate the classes well, a `keras_compembed.classes.BeamTree`
+    in `sampling` finds better candidates, and makes prediction fast. A class
+    vector is then the sum of the vectors on its path in a tree, and `kernel`
+    holds only the last of them.
 
     `SGD` and `Adagrad` update only the rows that a step scores. Wrap other
     optimizers in `keras_compembed.optimizers.SparseRowOptimizer`.
@@ -112,6 +114,10 @@ class CANESoftmax(ClassHead):
 
     Output shape:
         The shape of the input.
+
+    Raises:
+        ValueError: If `class_embedding` does not have `num_classes` rows, or
+            comes with a `kernel_initializer`.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1

@@ -117,13 +117,13 @@ class CodeEmbedding(LookupLayer):
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, possibly
             ragged or sparse. On CPU and in LiteRT, other ids raise an error,
             including -1. XLA and GPUs clamp them or return zeros. A `combiner`
-            skips the missing entries of sparse tensors, and returns ids of
-            rank 1 neither combined nor masked. With `reverse`, a float tensor
-            of vectors.
+            skips the missing entries of sparse tensors. It does not combine
+            or mask the vectors of ids of rank 1. With `reverse`, a float
+            tensor of vectors.
         weights: Optional float tensor, only with a `combiner`: a weight for
-            each id, or for each row (the first axis). As in keras-rs, the sum
-            is divided by the weight of its row once, so `"mean"` then gives a
-            sum. For ids of rank 1, only `"sum"` uses weights.
+            each id, or for each row (the first axis). With row weights,
+            `"mean"` and `"sqrtn"` return plain sums, as in keras-rs. For ids
+            of rank 1, only `"sum"` uses weights.
         mask: Optional boolean tensor like `inputs`, only with a `combiner`:
             false for ids to skip.
         reverse: Boolean. Whether to multiply vectors by the transposed table,
@@ -143,6 +143,10 @@ class CodeEmbedding(LookupLayer):
         `embeddings`. A reverse call needs memory for the whole table if it has
         more than `output_dim` vectors, if the composition is not linear, or
         while codes are learned.
+
+    Raises:
+        ValueError: If `codes` or `codebooks` are arrays of the wrong shape, or
+            `"concat"` has more codebooks than `output_dim`.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -209,6 +213,9 @@ class CodeEmbedding(LookupLayer):
                 Defaults to `None`: the same table.
             **kwargs: Further arguments of the layer. `codes="follow"` starts
                 from the learned codes.
+
+        Raises:
+            ValueError: If `learner` does not fit the other arguments.
         """
         table = check_table(table, shards=True)
         check_reverse_table(table, reverse_table, kwargs)

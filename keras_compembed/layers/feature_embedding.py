@@ -58,6 +58,9 @@ class FeatureEmbedding(LookupLayer):
     Call arguments, input shape, output shape:
         See `CodeEmbedding`.
 
+    Raises:
+        ValueError: If `features` are not finite or differ in length.
+
     References:
         - [Yi et al., 2019](https://doi.org/10.1145/3298689.3346996), two
           towers

@@ -179,6 +179,9 @@ def top_k_model(
         `"probabilities"` of all classes, in order and exact. If `model` has
         several outputs, the dict has all of them by name. An output `"words"`
         of classes becomes `"words_ids"` and `"words_probabilities"`.
+
+    Raises:
+        ValueError: If `model` has no such output, or fewer than `k` classes.
     """
     heads = find_heads(model)
     check_number("k", k, heads)

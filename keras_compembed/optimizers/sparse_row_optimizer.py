@@ -68,6 +68,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             optimizer or use `gradient_accumulation_steps`, `use_ema` or
             `loss_scale_factor`.
         name: Optional string.
+
+    Raises:
+        ValueError: If `inner` is not supported.
     """
 
     def __init__(
