@@ -103,9 +103,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         # A `LossScaleOptimizer` sets it. Keras sets it before `inner` exists.
         require(
             name != "loss_scale_factor" or not hasattr(self, "inner"),
-            "`SparseRowOptimizer` must not be used with a `LossScaleOptimizer` "
-            "or `loss_scale_factor`. Compile with `auto_scale_loss=False`, or "
-            "train in 'mixed_bfloat16'.",
+            "Losses must not be scaled for a `SparseRowOptimizer`. Compile "
+            "with `auto_scale_loss=False`, or train in 'mixed_bfloat16'.",
             **{name: value},
         )
         super().__setattr__(name, value)
