@@ -1,7 +1,7 @@
-"""What do look-ups cost in LiteRT: tables, rounded tables, and codes?
+"""Time and bytes of LiteRT lookups: tables, quantized tables, and codes.
 
 Files of one look-up, of rows and of their mean, for several lengths. Tables and
-codes are random; rounded tables have a scale for each row. Each file takes
+codes are random; quantized tables have a scale for each row. Each file takes
 turns with the float32 table's on one thread; ratios are of medians.
 """
 
@@ -22,6 +22,7 @@ from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from keras_compembed.litert import flatbuffer
+from keras_compembed.reports.plots import write_labels
 from keras_compembed.utils.files import replacing
 
 # Rows of tables; more of them are these again, at other places. No other
@@ -40,8 +41,7 @@ QUANTIZED = {
     "quantized, int2": (2, None),
     "quantized, int4 rank 16": (4, 16),
 }
-# Of the picture: a mark for each dtype.
-MARKS = ("o", "s", "D", "v", "P", "*", "^", "X")
+COLOURS = {"table": "#8c8c8c", "quantized": "#4a69bd", "codes": "#c4650a"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,44 +267,37 @@ def repeat_rows(model, input_dim):
 def draw(rows, length, path):
     """Draws time against bytes, for rows and for their mean."""
     import matplotlib.figure
+    import matplotlib.ticker
 
-    figure = matplotlib.figure.Figure(figsize=(9, 4.2), layout="constrained")
-    methods, kinds = {}, {}
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axes, pooled in zip(panels, (False, True), strict=True):
-        for row in rows:
-            if row["row"]["pooled"] != pooled:
-                continue
-            method, _, kind = row["name"].partition(", ")
-            color = methods.setdefault(method, f"C{len(methods)}")
-            mark = kinds.setdefault(kind, MARKS[len(kinds)])
-            axes.plot(
-                tables.mean(row, "file_bytes") / 1e6,
-                tables.mean(row, f"lengths.{length}.latency_ratio"),
-                mark,
-                color=color,
-                ms=7,
-                alpha=0.85,
-                mew=0,
-            )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.axhline(1, color="black", lw=0.8, ls="--")
-        axes.grid(alpha=0.25, which="both")
-        axes.set_title(f"mean of {length} rows" if pooled else f"{length} rows")
-        axes.set_xlabel("file (MB, log scale)")
-    panels[0].set_ylabel("time, to the float32 table's (log scale)")
-    for label, style in [
-        *((name, {"marker": "s", "color": c}) for name, c in methods.items()),
-        *((name, {"marker": m, "color": "black"}) for name, m in kinds.items()),
-    ]:
-        panels[0].plot([], [], ls="", label=label, **style)
-    figure.legend(
-        loc="outside upper center", ncols=6, frameon=False, fontsize=8
-    )
+    figure = matplotlib.figure.Figure((5, 7), dpi=160, layout="constrained")
+    panels, labels = list(figure.subplots(2, sharex=True)), ([], [])
+    for row in rows:
+        kind = row["name"].partition(" ")[0].rstrip(",")
+        if row["row"]["codes"] and not row["name"].endswith(" int8"):
+            continue
+        size = tables.mean(row, "file_bytes") / 1e6
+        time = tables.mean(row, f"lengths.{length}.latency_ratio")
+        panels[row["row"]["pooled"]].plot(size, time, "o", color=COLOURS[kind])
+        labels[row["row"]["pooled"]].append(
+            (size, time, row["name"], COLOURS[kind])
+        )
+    for axes, title in zip(panels, ("", "mean of "), strict=True):
+        axes.axhline(1, color="0.75", lw=0.8, ls="--", zorder=0)
+        axes.set(xscale="log", yscale="log", title=f"{title}{length} rows")
+        axes.set_ylabel("time, float32 table = 1")
+        axes.margins(x=0.3, y=0.2)
+        axes.yaxis.set_major_locator(
+            matplotlib.ticker.LogLocator(subs=(1, 2, 5))
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    panels[-1].set_xlabel("size of the file (MB)")
+    for axes, points in zip(panels, labels, strict=True):
+        write_labels(figure, axes, points, [[point[:2]] for point in points])
     with replacing(path, overwrite=True) as temporary:
         suffix = path.suffix.removeprefix(".") or "png"
-        figure.savefig(temporary, dpi=150, format=suffix)
+        figure.savefig(temporary, format=suffix)
 
 
 main = functools.partial(run, Lookups)
