@@ -1,7 +1,7 @@
 """Starts the command `keras-compembed`.
 
-`import keras_compembed` imports TensorFlow, for seconds. So this module is
-outside of the package, and imports it once the arguments are parsed.
+`import keras_compembed` takes seconds, as it imports TensorFlow. This module is
+outside the package and imports it after it has parsed the arguments.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _MODEL = "a .keras file, or .h5 of Keras 2"
 _BYTES = "bytes, e.g. 500000, 500k or 2MB (k is 1,000),"
 _QUANTIZE = ("none", "float16", "int8", "int8_codebooks")
-# What errors advise, and the options for it.
+# Advice in error messages, and the same advice for the command line.
 _IN_SHELL = {
     "Pass `overwrite=True`": "Pass --overwrite",
     "Give `Budget` the `quantize`, `labels`, `top_k` and `target` of the "
@@ -41,7 +41,7 @@ def main(argv=None):
     try:
         arguments = _parser().parse_args(argv)
         with _ending_on_signals():
-            # TensorFlow tells of the machine; what fails is raised anyway.
+            # Hide TensorFlow's logs of the machine; failures raise anyway.
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             from keras_compembed.cli import run
 
@@ -49,16 +49,16 @@ def main(argv=None):
         try:
             print(answer, flush=True)
         except BrokenPipeError:
-            # A reader, as `head`, may leave early.
+            # A reader such as `head` may stop early.
             _drop_output()
     except SystemExit as finished:
-        # argparse ends this way after --help, --version and bad arguments.
+        # argparse exits like this after --help, --version or bad arguments.
         return finished.code
     except KeyboardInterrupt:
         return _complain("interrupted", _INTERRUPTED)
     except BrokenPipeError:
         _drop_output()
-        return _complain("stdout was closed before the work was done", _FAILED)
+        return _complain("stdout was closed before the end", _FAILED)
     except _BAD_INPUTS as error:
         return _complain(error, _BAD_INPUT)
     except (MemoryError, OSError, RuntimeError) as error:
@@ -67,7 +67,7 @@ def main(argv=None):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with arguments in one line."""
+    """Reports a bad argument in one line."""
 
     def error(self, message):
         line = f"{message} (see {self.prog} --help)"
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser():
     parser = _Parser(
         prog=PROGRAM,
-        description="Makes the embedding tables of Keras models 10 to 100 "
+        description="Make the embedding tables of Keras models 10 to 100 "
         "times smaller.",
     )
     version = importlib.metadata.version("keras-compembed")
@@ -87,8 +87,8 @@ def _parser():
     verbs = {
         "compress": (_add_compress, "compress the tables of a trained model"),
         "export": (_add_export, "write a model as a LiteRT (TFLite) file"),
-        "report": (_add_report, "show what embeddings take, in bytes"),
-        "inspect": (_add_inspect, "show what a LiteRT file or vectors hold"),
+        "report": (_add_report, "show the size of each embedding"),
+        "inspect": (_add_inspect, "show what is in a LiteRT or vector file"),
         "learn": (_add_learn, "compress a file of word vectors"),
     }
     commands = parser.add_subparsers(
@@ -98,42 +98,42 @@ def _parser():
         command = commands.add_parser(verb, help=text, description=f"{text}.")
         add_arguments(command, command.add_argument)
         command.add_argument(
-            "--overwrite", action="store_true", help="replace outputs"
+            "--overwrite", action="store_true", help="replace existing outputs"
         )
     return parser
 
 
 def _add_compress(command, add):
     add("model", help=f"the trained model, {_MODEL}")
-    add("-o", "--output", required=True, help="a .keras file")
+    add("-o", "--output", required=True, help="the .keras file to write")
     _add_code_shape(add)
     add(
         "--layers",
         nargs="+",
-        help="names of tables to replace (default: all of at least 65,536 "
-        "bytes)",
+        help="names of the layers to compress (default: all tables of at "
+        "least 65,536 bytes)",
     )
-    add("--effort", type=float, help="time to learn codes (default: 1.0)")
+    add("--effort", type=float, help="factor of learning time (default: 1.0)")
     _add_learning(add)
     _add_inputs(add)
     _add_imports(add)
     group = command.add_argument_group(
-        "limits", "search for the method of least loss within one of these"
+        "limits", "set one limit; the best method within it is chosen"
     )
     add = group.add_mutually_exclusive_group().add_argument
     add("--max-bytes", help=f"{_BYTES} of the LiteRT file")
-    add("--max-loss", type=float, help="of a metric, on validation data")
+    add("--max-loss", type=float, help="allowed drop of the validation metric")
     add = group.add_argument
     _add_file(add)
     add(
         "--data",
-        help="an .npz file with x_validation and y_validation, to choose on, "
-        "and x_train and y_train, to train the best few on; arrays of several "
-        "inputs are x_train_NAME and so on",
+        help="an .npz file with x_validation and y_validation to choose a "
+        "method, and x_train and y_train to train the best few; with several "
+        "inputs, one array per input, such as x_train_NAME",
     )
-    add("--epochs", type=int, help="to train each of the best few")
-    add("--max-time", type=float, help="seconds of the search")
-    add("--frontier", help="write what was found, a .json file")
+    add("--epochs", type=int, help="epochs of training for the best few")
+    add("--max-time", type=float, help="time limit of the search, in seconds")
+    add("--frontier", help="a .json file to write the search results to")
 
 
 def _add_export(command, add):
@@ -141,7 +141,7 @@ def _add_export(command, add):
     add("output", help="the .tflite file to write")
     add(
         "--max-bytes",
-        help="of the file, or none (default: those of `compress`)",
+        help="size limit, or none (default: the limit given to `compress`)",
     )
     _add_file(add)
     _add_inputs(add)
@@ -152,35 +152,35 @@ def _add_file(add):
     add(
         "--runtime",
         choices=_RUNTIMES,
-        help="what runs the file: litert, which takes ids; tf-text, an "
-        "interpreter with ops of tensorflow-text, or mediapipe, MediaPipe "
-        "Tasks, which take texts (default: litert)",
+        help="the runtime of the app: litert (ids in), tf-text (texts in, "
+        "LiteRT with the ops of tensorflow-text) or mediapipe (texts in, "
+        "MediaPipe Tasks) (default: litert)",
     )
     add(
         "--min-runtime",
-        help="the oldest that must run it: 2.18, LiteRT 1.0.1 and MediaPipe; "
-        "2.17, the pod TensorFlowLiteSwift (default: 2.18)",
+        help="oldest TFLite runtime: 2.18 for LiteRT 1.0.1 and MediaPipe, "
+        "2.17 for the pod TensorFlowLiteSwift (default: 2.18)",
     )
     add(
         "--task",
         choices=("classifier", "embedder"),
-        help="of MediaPipe (default: classifier)",
+        help="the MediaPipe task (default: classifier)",
     )
-    add("--labels", help="a file of the names of the classes, one a line")
-    add("--name", help="what the model is called, for the file to say")
-    add("--top-k", type=int, help="give the K best classes or ids; 0: scores")
+    add("--labels", help="a text file with a class name on each line")
+    add("--name", help="name of the model, stored in the file")
+    add("--top-k", type=int, help="output the K best classes; 0: all scores")
     add("--quantize", choices=_QUANTIZE, help="weights (default: int8)")
     add(
         "--optimize-for",
         choices=("latency", "size", "memory"),
-        help="what to favor in look-ups (default: latency within 2 percent of "
+        help="goal of embedding lookup (default: latency within 2 percent of "
         "the smallest file)",
     )
     add(
         "--unroll",
         action="store_true",
         default=None,
-        help="recurrent layers without a loop, which MediaPipe lacks",
+        help="unroll recurrent layers; MediaPipe has no loops",
     )
 
 
@@ -191,52 +191,52 @@ def _add_inputs(add):
         action="append",
         default=[],
         metavar="NAME:SHAPE:DTYPE",
-        help="an input of a model that does not know its own, e.g. "
-        "ids:1x32:int32, or ids:?x32:int32 for any batch; several are a dict "
-        "by name",
+        help="an input of a subclassed model, e.g. ids:1x32:int32, or "
+        "ids:?x32:int32 for any batch size; repeat it for a dict of several "
+        "inputs",
     )
-    add("--sample-inputs", help="an .npz file of inputs to compare copies on")
+    add("--sample-inputs", help="an .npz file of inputs to compare outputs on")
 
 
 def _add_report(command, add):
     add("model", help=f"{_MODEL}, or compressed vectors, .npz")
-    add("original", nargs="?", help="the original, to compare with")
-    add("--json", help="write the figures there too")
-    add("--plot", help="draw the sizes, e.g. a .png file")
-    add("--html", help="write a page to look at in a browser")
+    add("original", nargs="?", help="the uncompressed model or vectors")
+    add("--json", help="a .json file to write the figures to")
+    add("--plot", help="a picture of the sizes to write, e.g. a .png file")
+    add("--html", help="an .html page to write")
     add(
         "--words",
         action="append",
         default=[],
         metavar="[LAYER=]FILE",
-        help="for the page: words of the rows of a layer, or of every layer "
-        "of as many rows, one a line",
+        help="for the page: a text file with the word of each row, one per "
+        "line; without LAYER, for every layer of that length",
     )
     add("--data", help="for the page: an .npz file with x_test and y_test")
-    add("--frontier", help="for the page: of `compress`, or the word compute")
+    add("--frontier", help="for the page: a file of `compress`, or `compute`")
     _add_imports(add)
 
 
 def _add_inspect(command, add):
     add("file", help="a .tflite file, or compressed vectors, .npz")
-    add("--json", help="write what was found there too")
+    add("--json", help="a .json file to write the same to")
 
 
 def _add_learn(command, add):
     add("vectors", help="a file of vectors, a folder, or hf://USER/REPOSITORY")
-    add("-o", "--output", required=True, help="an .npz file")
+    add("-o", "--output", required=True, help="the .npz file to write")
     add("--max-bytes", help=f"{_BYTES} of the output, words included")
     _add_code_shape(add)
-    add("--format", help="what the vectors are (default: what they look like)")
-    add("--words", help="a file of the words of rows, one a line")
-    add("--tensor", help="which array of a file to read")
-    add("--limit", type=int, help="keep so many of the first words")
+    add("--format", help="format of the vectors (default: detected)")
+    add("--words", help="a text file with the word of each row, one per line")
+    add("--tensor", help="name of the array to read, if there are several")
+    add("--limit", type=int, help="keep only the first LIMIT words")
     add("--encoding", default="utf-8", help="of words (default: utf-8)")
     add(
         "--unicode-errors",
         choices=("strict", "ignore", "replace", "backslashreplace"),
         default="strict",
-        help="for words that are not in this encoding (default: strict)",
+        help="how to handle words that cannot be decoded (default: strict)",
     )
     add(
         "--subwords",
@@ -244,24 +244,24 @@ def _add_learn(command, add):
         const=True,
         default=False,
         type=int,
-        help="keep vectors of fastText's character n-grams, for unknown "
-        "words: so many at most (default: as many as words)",
+        help="keep fastText's character n-grams, for unknown words; at most "
+        "SUBWORDS of them (without a number: as many as words)",
     )
     _add_learning(add)
 
 
 def _add_code_shape(add):
-    add("-m", "--num-codebooks", type=int, help="subcodes a row (default: 32)")
-    add("-k", "--codebook-size", type=int, help="codewords (default: 16)")
+    add("-m", "--num-codebooks", type=int, help="codebooks (default: 32)")
+    add("-k", "--codebook-size", type=int, help="size of each (default: 16)")
 
 
 def _add_learning(add):
-    add("--seed", type=int, help="makes the result repeatable")
+    add("--seed", type=int, help="random seed, for repeatable results")
     add(
         "--keep-partial",
         action="store_true",
-        help="on Ctrl-C, keep the best found so far of the table or search "
-        "under way, and go on with the next (default: end without a file)",
+        help="on Ctrl-C, keep the best result so far of the current table or "
+        "search and continue with the next (default: stop without a file)",
     )
 
 
@@ -272,19 +272,19 @@ def _add_imports(add):
         action="append",
         default=[],
         metavar="MODULE",
-        help="import this module first, for layers, losses and functions of "
-        "your own; may be given several times",
+        help="import this module first, for custom layers, losses and "
+        "functions; may be repeated",
     )
 
 
 @contextlib.contextmanager
 def _ending_on_signals():
-    """Ends the process when it is asked to, with nothing half-written."""
+    """Ends the process on a signal and leaves no partial files."""
     before = {}
     try:
         for name in _SIGNALS:
             number = getattr(signal, name, None)
-            # Ignored in the background, e.g. by `nohup`.
+            # Keep signals that are ignored, e.g. by `nohup`.
             if number and signal.getsignal(number) != signal.SIG_IGN:
                 before[number] = signal.signal(number, _end)
         yield
@@ -299,10 +299,10 @@ def _end(number, frame):
         if hasattr(files, "remove_temporary_folders"):
             files.remove_temporary_folders()
         line = f"{PROGRAM}: error: ended by {signal.Signals(number).name}\n"
-        # Not `print`, which may be what was interrupted.
+        # Not `print`: the signal may have interrupted it.
         os.write(2, line.encode())
     finally:
-        # Even where the terminal is gone.
+        # Also if the terminal is gone.
         os._exit(128 + number)
 
 
@@ -315,18 +315,18 @@ def _complain(problem, status):
 
 
 def _drop_output():
-    """Lets go of what a closed stdout did not take, else Python complains."""
+    """Discards output for a closed stdout; Python would complain at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _prepare_streams():
-    """Opens streams that are missing, and lets them take any character."""
+    """Opens missing streams and makes them accept any character."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            # As by `2>&-`: the first file would take its place otherwise.
+            # After `2>&-`, the first file opened would become stderr.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,8 +1,8 @@
 """Keras layers for small embedding tables and cheap, huge softmaxes.
 
-Layers, losses, metrics and what is done to a whole model are here. All else
-is in a namespace that has the name of its folder:
-`keras_compembed.learners`, `keras_compembed.anchors` ...
+Layers, losses, metrics and functions for whole models are here. Everything else
+is in a namespace named after its folder, such as `keras_compembed.learners` or
+`keras_compembed.anchors`.
 """
 
 import keras

@@ -1,4 +1,4 @@
-"""The verbs of the command `keras-compembed`, a module each."""
+"""The subcommands of `keras-compembed`, one module each."""
 
 import contextlib
 import importlib
@@ -12,13 +12,13 @@ from keras_compembed.utils.files import temporary_folder
 
 
 def run(arguments):
-    """Runs a command; returns what it says at the end."""
+    """Runs a subcommand; returns the text to print at the end."""
     verb = importlib.import_module(f"keras_compembed.cli.{arguments.verb}")
     check_temporary_folder()
     before = tempfile.tempdir
     with (
         warnings.catch_warnings(),
-        # Removed wherever the process ends.
+        # Removed however the process ends.
         temporary_folder(tempfile.gettempdir()) as folder,
     ):
         warnings.simplefilter("always", UserWarning)
@@ -32,7 +32,7 @@ def run(arguments):
 
 @contextlib.contextmanager
 def keeping(is_kept):
-    """Lets Ctrl-C stop work that then keeps the best it found."""
+    """Makes Ctrl-C keep the best result so far, if `is_kept`."""
     handler = signal.getsignal(signal.SIGINT)
     if is_kept and handler != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

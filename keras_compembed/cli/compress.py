@@ -45,22 +45,22 @@ def run(arguments):
         how.frontier.save(frontier, arguments.overwrite)
     lines = ["", str(size_report(small)), "", f"Written: {path}"]
     if not model.compiled:
-        lines.append("The result is not compiled.")
+        lines.append("The written model is not compiled.")
     return "\n".join(lines)
 
 
 def _try_export(model, samples):
-    """Warns before codes are learned if the model has no LiteRT file."""
+    """Warns before learning starts if the model cannot be exported."""
     try:
         count_file(model, Budget(), "int8", samples)
     except (ImportError, RuntimeError, ValueError) as error:
         warnings.warn(
-            f"The model as it is has no LiteRT file. {error}", stacklevel=2
+            f"The model cannot be exported to LiteRT. {error}", stacklevel=2
         )
 
 
 def _how(arguments):
-    """A `Budget`, `Codes`, or None where no option tells."""
+    """A `Budget`, `Codes`, or None without such options."""
     limit = files.given(arguments, *_LIMITS)
     codes = files.given(arguments, *_CODES)
     others = files.given(arguments, *(_CODES if limit else _OF_BUDGET))

@@ -7,7 +7,7 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.target import Target
 
-# Options of the file, which `compress` has, too.
+# Options of the file, shared with `compress`.
 OF_FILE = "labels", "top_k", "quantize", "name", "runtime", "min_runtime"
 OF_FILE += "task", "optimize_for", "unroll"
 
@@ -35,7 +35,7 @@ def run(arguments):
 
 
 def read_options(arguments):
-    """Arguments of `export_litert` on what the file holds."""
+    """Arguments of `export_litert` that shape the file."""
     _check_task(arguments)
     given = files.given(arguments, *OF_FILE)
     options = {x: given.pop(x) for x in OF_FILE[:3] if x in given}
@@ -55,5 +55,5 @@ def _check_task(arguments):
     elif (arguments.task == "embedder") != (arguments.labels is None):
         raise ValueError(
             "--runtime mediapipe must be given with either --labels FILE or "
-            "--task embedder, for vectors of texts."
+            "--task embedder (which outputs text vectors)."
         )

@@ -26,7 +26,7 @@ _NAMES_OF_KERAS = (
 
 
 def given(arguments, *names):
-    """Dict of those arguments that the command was given."""
+    """Dict of the arguments that were passed."""
     values = {name: getattr(arguments, name) for name in names}
     return {name: x for name, x in values.items() if x is not None}
 
@@ -42,7 +42,7 @@ def check_file(path):
 
 
 def check_output(path, suffix, overwrite, *others):
-    """Raises if an output cannot be written, or is one of other files."""
+    """Raises if an output cannot be written or equals one of `others`."""
     if not path.endswith(suffix):
         raise ValueError(
             f"The output must end in {suffix!r}. Received: {path!r}."
@@ -50,7 +50,7 @@ def check_output(path, suffix, overwrite, *others):
     for other in others:
         if other and os.path.realpath(other) == os.path.realpath(path):
             raise ValueError(
-                "Each input and output must be a file of its own. "
+                "Inputs and outputs must be different files. "
                 f"Received: {other!r} and {path!r}."
             )
     files.check_output(path, overwrite)
@@ -64,11 +64,11 @@ def write_json(found, path, overwrite):
 
 
 def read_lines(path, what):
-    """The lines of a file of `what`, e.g. `"Words"`."""
+    """The lines of a text file; `what` is its name in errors."""
     check_file(path)
     try:
-        # Not `splitlines`, which takes characters in words for ends of
-        # lines. Editors of Windows write a mark before the first.
+        # Not `splitlines`, which also splits at characters within words.
+        # Windows editors write a byte order mark first.
         with open(path, encoding="utf-8-sig", newline="\n") as file:
             lines = file.read().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def read_lines(path, what):
 
 
 def read_data(path, *parts):
-    """Inputs and labels of those parts that an `.npz` file holds."""
+    """Dict of the parts in an `.npz` file: pairs of inputs and labels."""
     check_file(path)
     found = {}
     if zipfile.is_zipfile(path):
@@ -105,7 +105,7 @@ def _read(file, stem):
 
 
 def read_signature(texts, model):
-    """Specs of what `NAME:SHAPE:DTYPE` say, in the structure of inputs."""
+    """Specs of `NAME:SHAPE:DTYPE` texts, in the structure of the inputs."""
     specs = []
     for text in texts:
         found = re.fullmatch(r"([^:]+):([?0-9x]*):(\w+)", text)
@@ -128,7 +128,7 @@ def read_inputs(path, model):
     check_file(path)
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            "--sample-inputs must be an .npz file, with an array for each "
+            "--sample-inputs must be an .npz file with an array for each "
             f"input. Received: {path!r}."
         )
     with np.load(path, allow_pickle=False) as file:
@@ -136,7 +136,7 @@ def read_inputs(path, model):
 
 
 def some_inputs(signature):
-    """Inputs of zeros, two where an axis is open."""
+    """Inputs of zeros; axes of unknown size get size 2."""
     return keras.tree.map_structure(
         lambda spec: np.zeros([x or 2 for x in spec.shape], spec.dtype.name),
         signature,
@@ -144,7 +144,7 @@ def some_inputs(signature):
 
 
 def _as_inputs(named, model):
-    """Values by name, as the model is called with them; None of none."""
+    """Named values in the structure that the model takes; None if empty."""
     if not named:
         return None
     inputs = getattr(model, "input", None)
@@ -158,7 +158,7 @@ def _as_inputs(named, model):
 
 
 def load_model(path, imports=()):
-    """Loads a model, compiled where all that it needs is known."""
+    """Loads a model, compiled if its loss and metrics are known."""
     check_file(path)
     objects = _objects_of(imports)
     if read_keras_2_file(path)[0].startswith("2."):
@@ -167,27 +167,27 @@ def load_model(path, imports=()):
     if zipfile.is_zipfile(path):
         check_saved_words(path)
     with warnings.catch_warnings():
-        # Of optimizer state, which nothing here needs.
+        # Keras warns about optimizer state, which is not needed here.
         warnings.simplefilter("ignore")
         load = keras.saving.load_model
-        # Whatever a foreign file makes Keras raise.
+        # Keras may raise anything for files of others.
         with contextlib.suppress(Exception):
             return load(path, custom_objects=objects)
         try:
-            # Perhaps a loss or a metric alone is not known.
+            # Perhaps only a loss or a metric is unknown.
             return load(path, custom_objects=objects, compile=False)
         except Exception as error:
             reason = " ".join(str(error).split())
             unknown = re.search(r"Could not locate \w+ '[^']+'", reason)
             raise ValueError(
-                f"{path!r} cannot be loaded. Classes and functions of your "
-                "own are found where --import names their module. Keras says: "
+                f"{path!r} cannot be loaded. For custom classes and functions, "
+                "pass their module with --import. Keras says: "
                 f"{unknown[0] if unknown else reason[:300]}"
             ) from error
 
 
 def _objects_of(imports):
-    """Classes and functions of modules by name, as Keras looks for them."""
+    """Classes and functions of modules, by the names that Keras looks up."""
     if imports and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     objects = {}
@@ -195,7 +195,7 @@ def _objects_of(imports):
         for name, value in vars(importlib.import_module(module)).items():
             if not str(getattr(value, "__module__", "")).startswith(module):
                 continue
-            # A file that names "relu" means that of Keras.
+            # "relu" in a file means the one of Keras.
             is_taken = any(hasattr(x, name) for x in _NAMES_OF_KERAS)
             if inspect.isclass(value) or (callable(value) and not is_taken):
                 objects[name] = value

@@ -7,7 +7,7 @@ from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.read_vectors import read_vectors
 
-# Words whose neighbors are compared.
+# Words to compare the neighbors of.
 _QUERIES = 200
 
 
@@ -35,7 +35,7 @@ def run(arguments):
 
 
 def describe(small, vectors=None):
-    """Dict of lines: what the file takes, and what it lost."""
+    """Dict of lines: size of the file, and accuracy if given the original."""
     parts = small.bytes_by_part
     total = sum(parts.values())
     listed = ", ".join(f"{name} {size:,}" for name, size in parts.items())
@@ -43,7 +43,7 @@ def describe(small, vectors=None):
     lines = {
         "vectors": f"{len(small):,} x {small.vector_size}, as {small.method}",
         "bytes": f"{total:,}: {listed}",
-        "smaller": f"{ratio:.1f} times than the float32 table",
+        "smaller": f"{ratio:.1f} times, compared with the float32 table",
     }
     if vectors is None:
         return lines
@@ -51,17 +51,17 @@ def describe(small, vectors=None):
     error, cosine = near.centred_relative_squared_error, near.mean_cosine
     if error is not None and cosine is not None:
         lines["lost"] = (
-            f"{error:.3f} of the squares about the mean; mean cosine "
-            f"{cosine:.3f}"
+            f"{error:.3f} of the variance (relative squared error); mean "
+            f"cosine {cosine:.3f}"
         )
     if near.num_queries:
         lines["neighbors"] = (
-            f"{near.neighbor_overlap:.0%} of the nearest "
-            f"{near.num_neighbors} of {near.num_queries} words are the same"
+            f"{near.neighbor_overlap:.0%} kept, of the "
+            f"{near.num_neighbors} nearest of {near.num_queries} words"
         )
     return lines
 
 
 def format_lines(lines):
-    """The lines of `describe`, one below the other."""
+    """The lines of `describe` as text."""
     return "\n".join(f"{name:11}{text}" for name, text in lines.items())

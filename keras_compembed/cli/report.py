@@ -42,13 +42,13 @@ def run(arguments):
 
 
 def _report_vectors(arguments):
-    """What is said of compressed vectors."""
+    """The report of compressed vectors, as text."""
     for name in ("plot", "html", "words", "data", "frontier"):
         if getattr(arguments, name):
             raise ValueError(f"--{name} must be given with a model.")
     small = CompressedVectors.load(arguments.model)
     original = arguments.original and read_vectors(arguments.original)
-    # A file may have more words, as with `learn --limit`.
+    # The original may have more words, e.g. after `learn --limit`.
     if original and original.words[: len(small)] != small.words:
         raise ValueError(
             "ORIGINAL must begin with the words of the compressed vectors. "
@@ -64,7 +64,7 @@ def _report_vectors(arguments):
 
 
 def _page(arguments):
-    """Arguments of `html_report` that files give."""
+    """Arguments of `html_report`, read from files."""
     for name in ("words", "data", "frontier"):
         if getattr(arguments, name) and not arguments.html:
             raise ValueError(f"--{name} must be given with --html.")
@@ -89,7 +89,7 @@ def _read_words(texts):
             layer, path = None, text
         if None in words or layer in words or (words and layer is None):
             raise ValueError(
-                "--words must be given once, or with a layer of its own each "
+                "--words must be given once, or with a different layer each "
                 f"time. Received: {', '.join(texts)}."
             )
         words[layer] = files.read_lines(path, "Words")
