@@ -213,7 +213,7 @@ def _add_report(command, add):
         "line; without LAYER, for every layer of that length",
     )
     add("--data", help="for the page: an .npz file with x_test and y_test")
-    add("--frontier", help="for the page: a file of `compress`, or `compute`")
+    add("--frontier", help="for the page: a frontier .json, or compute")
     _add_imports(add)
 
 

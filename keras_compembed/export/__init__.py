@@ -1,4 +1,4 @@
-"""LiteRT files: written, checked and run."""
+"""Writes, checks, inspects and runs LiteRT files."""
 
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.interpreter import LiteRTModel

@@ -1,4 +1,4 @@
-"""Keras models as LiteRT files."""
+"""Exports Keras models as LiteRT files."""
 
 import dataclasses
 import os
@@ -45,13 +45,13 @@ from keras_compembed.utils.validation import require
 
 # The newest runtime of the pod TensorFlowLiteSwift.
 _POD = (2, 17, 0)
-# Where users meet the first runtimes that are new enough.
+# Packages with these runtimes, oldest first.
 _RUNTIMES = {
     _POD: "the pod TensorFlowLiteSwift 2.17",
     (2, 18, 0): "LiteRT 1.0.1, MediaPipe Tasks",
     (2, 21, 0): "ai-edge-litert 2.1.6",
 }
-# What ops are called that a runtime has.
+# Names of the ops of each runtime.
 _KINDS = {
     "litert": "built-in ops",
     "tf-text": "ops of LiteRT and tensorflow-text",
@@ -61,7 +61,7 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTExport:
-    """What `export_litert` made."""
+    """Summary of an exported file; `print` it."""
 
     path: str
     file_bytes: int
@@ -82,7 +82,7 @@ class LiteRTExport:
         text = (
             f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
             f"of {_KINDS[self.runtime]}, {_name_runtime(self.min_runtime)} or "
-            f"newer, within {self.max_error:.1e} of Keras"
+            f"newer, largest difference from Keras {self.max_error:.1e}"
         )
         for name, answer in self.answers.items():
             text += f", {name!r} as {answer}"
@@ -93,10 +93,10 @@ class LiteRTExport:
             number = sum(map(len, self.labels.values()))
             text += f", {number} labels"
         if self.held_layers:
-            text += f", all rows within {self.max_row_error:.1e}"
+            text += f", of table rows {self.max_row_error:.1e}"
         for layers, said in (
             (self.not_held_layers, "; rows of {} were not compared"),
-            (self.pooled_layers, "; rows of {} are added up as stored"),
+            (self.pooled_layers, "; {} pooled in compressed form"),
             (self.folded_layers, "; {} folded into tables"),
         ):
             if layers:
@@ -105,7 +105,7 @@ class LiteRTExport:
 
 
 def _name_runtime(version):
-    """A TFLite runtime as users meet it."""
+    """A TFLite version and the package that has it."""
     if version is None:
         return "an unknown runtime"
     found = [x for x in _RUNTIMES if check_version("min_runtime", version) <= x]
@@ -127,16 +127,16 @@ def export_litert(
 ) -> LiteRTExport:
     """Writes a Keras model as a LiteRT (TFLite) file.
 
-    A model that begins with a tokenizer of `keras_compembed.text`, or with a
-    `keras.layers.TextVectorization`, becomes a file from ids, or one from texts
-    that tokenizes by itself: see `Target`. Else ops are built-in ones only.
+    By default the file has built-in ops only. If the model begins with a
+    tokenizer (of `keras_compembed.text`, or a `keras.layers.TextVectorization`)
+    the file takes ids, or texts: see the `runtime` of `Target`.
 
-    Codes and quantized rows stay packed in the file, transforms of
-    `ANTEmbedding` layers sparse. Sums and averages of vectors are made of
-    codes, and `Dense` and `Conv1D` layers behind look-ups become part of
-    codebooks, anchors and projections where that pays. Every exported file is
-    run and compared with Keras before it is written, including every table
-    row (with composition `"lstm"`, rows that name each codeword).
+    Tables stay compressed in the file: codes and quantized rows packed,
+    transforms of `ANTEmbedding` sparse. If it makes the file faster, texts are
+    pooled in compressed form, and `Dense` and `Conv1D` layers after a lookup
+    are folded into its table. Every exported file is run and compared with
+    Keras before it is written, including every table row. (With composition
+    `"lstm"`, enough rows to cover each codeword.)
 
     Example:
 
@@ -152,58 +152,56 @@ def export_litert(
     True
 
     Args:
-        model: A `keras.Model`: Sequential, functional or subclassed. Axes of
-            its inputs that are `None` stay open in the file. Mixed and half
-            precision are exported as float32: Keras computes in float32, from
-            the same weights, what the file is compared with.
+        model: A `keras.Model`: Sequential, functional or subclassed. Input
+            axes that are `None` stay open in the file. A model of mixed or
+            half precision is exported as float32, and compared with the same
+            weights in float32.
         path: String or path-like ending in `.tflite`, the file to write.
-        input_signature: Optional structure of `tf.TensorSpec`, as the model
-            is called with. Needed for subclassed models. Defaults to `None`:
+        input_signature: Optional structure of `tf.TensorSpec`, in which the
+            model is called. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        sample_inputs: Optional inputs on which the file is compared with the
-            model, as the model is called with; texts if it takes texts.
-            Defaults to `None`: random ids below the `input_dim` of the layers
-            that they go to, in several sizes; where the file takes texts,
-            empty, long and foreign ones, and some made of the vocabulary.
+        sample_inputs: Optional inputs to compare the file and the model on, in
+            the structure that the model takes (texts if it takes texts).
+            Defaults to `None`: random ids below the `input_dim` of the layer
+            that reads them, in several sizes. For a file that takes texts:
+            empty, long and foreign texts, and some made of the vocabulary.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
-            codebooks, anchors and other weights are stored; codes, and
-            integers and scales of quantized rows, are never touched. Numbers
-            of sparse transforms become multiples of a step for each anchor, in
-            16 or 8 bits. With `"int8_codebooks"` only codebooks, anchors and
-            projections are int8. `None`: float32. Defaults to `"int8"`.
-        labels: Optional list of strings, the names of the classes in the order
-            of the output's numbers; for several outputs of the file a dict
-            from their names to such lists; where it answers the best classes
-            or ids, the names of all. Needed for a `TextClassifier`. Apps find
-            them as files in the zip archive behind the model. Defaults to
-            `None`.
-        top_k: Optional integer. The file answers so many best classes or ids
-            of each example, as `keras_compembed.top_k_model` names them: of
-            an output of a layer such as `CANESoftmax`, `"ids"` and
-            `"probabilities"`, by the search of the layer; of logits that a
-            look-up layer such as `CodeEmbedding` gives with `reverse=True`,
-            `"ids"` and `"scores"`, exactly. `0` leaves features and logits as
-            they are. Defaults to `None`: of a layer of up to 2,000 classes
-            `"probabilities"` of all in their order, of more classes the best
-            10; logits, and features for an embedder, as they are.
-        target: Optional `Target`: what runs the file, and what the file must
-            hold to. Defaults to `None`, the same as `Target()`: the built-in
-            ops of LiteRT 1.0.1.
+            codebooks, anchors and other weights are stored. Codes and quantized
+            rows stay as they are. Sparse transforms get a step size for each
+            anchor, and 16 or 8 bits. With `"int8_codebooks"`, codebooks,
+            anchors and projections alone are int8. With `None`, weights are
+            float32. Defaults to `"int8"`.
+        labels: Optional list of strings, the names of all classes in the order
+            of their ids. If the file has several outputs: a dict from output
+            names to such lists. Required for MediaPipe's `TextClassifier`.
+            Labels are stored in the zip archive at the end of the file, where
+            apps find them. Defaults to `None`.
+        top_k: Optional integer, how many of the best classes to output. A layer
+            of classes such as `CANESoftmax` gives `"ids"` and
+            `"probabilities"`, by its own search. A tied embedding, such as
+            `CodeEmbedding` called with `reverse=True`, gives `"ids"` and
+            `"scores"`, exactly. See `keras_compembed.top_k_model`. `0` leaves
+            features and logits as they are. Defaults to `None`: layers of up to
+            2,000 classes give the `"probabilities"` of all, larger ones the
+            best 10. Logits, and features for an embedder, stay as they are.
+        target: Optional `Target`: the runtime, and limits of the file.
+            Defaults to `None`, the same as `Target()`: the built-in ops of
+            LiteRT 1.0.1.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
-        verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
-            ops and bytes, as by `inspect_litert`.
+        verbose: `0` or `1`. Whether to print a summary with inputs, outputs,
+            ops and bytes, as `inspect_litert` does. Defaults to `1`.
 
     Returns:
-        A `LiteRTExport`, with `file_bytes`, `ops`, `max_error`, `min_runtime`,
+        A `LiteRTExport` with `file_bytes`, `ops`, `max_error`, `min_runtime`,
         `max_row_error`, `labels` and more.
 
     Raises:
-        ValueError: if an argument is out of range, or LiteRT or the runtime
-            has no op for something in the model (the message names layers).
-        ImportError: if what the runtime needs is not installed.
+        ValueError: if an argument is out of range, or if the runtime has no op
+            for a layer of the model (the message names the layer).
+        ImportError: if a package for the runtime is not installed.
         FileExistsError: if `path` exists and `overwrite` is `False`.
-        RuntimeError: if the file's outputs differ from Keras's, or rows of a
-            layer do (the message names it).
+        RuntimeError: if the outputs of the file, or rows of its tables, differ
+            from Keras (the message names the layer).
 
     References:
         - [LiteRT](https://ai.google.dev/edge/litert)
@@ -233,17 +231,17 @@ def _say_what_the_pod_needs(model, wanted, export):
     try:
         more = make_file(model, *others, target).file_bytes - export.file_bytes
     except ValueError:
-        # Some op has no older form.
-        print("The pod TensorFlowLiteSwift, 2.17, does not run it.")
+        # An op has no older form.
+        print("The pod TensorFlowLiteSwift 2.17 cannot run this file.")
         return
     print(
-        "For the pod TensorFlowLiteSwift, 2.17, pass Target("
+        "For the pod TensorFlowLiteSwift 2.17, pass Target("
         f"min_runtime='2.17'): {more:+,} bytes."
     )
 
 
 def _fill_biases(model):
-    """Fills vectors of zeros: the converter drops them, training does not."""
+    """Fills zero vectors, which the converter would drop from the file."""
     for place, weight in enumerate(model.weights):
         if len(weight.shape) == 1 and "float" in weight.dtype:
             if not keras.ops.any(weight):
@@ -262,7 +260,7 @@ def make_file(
     overwrite=False,
     is_trained_later=False,
 ):
-    """Same as `export_litert`; without a path, a file is counted only."""
+    """Same as `export_litert`; without a path, only counts its bytes."""
     check_temporary_folder()
     require(
         isinstance(model, keras.Model),
@@ -276,7 +274,7 @@ def make_file(
     options = ExportOptions(quantize, *(getattr(target, x) for x in names))
     contents = FileContents(labels, target.metadata, runtime.task)
     answers = ClassAnswers(top_k, runtime.task)
-    # Layers of the copy are exchanged for those of the file.
+    # Layers of the copy are replaced by those of the file.
     original, copy = model, copy_model(model, float32=True)
     whole = model = answers.of_graph(copy)
     split = split_model(model)
@@ -348,11 +346,11 @@ def make_file(
             allowed = target.tolerance or TOLERANCES[quantize]
             if not max_error <= allowed:
                 raise RuntimeError(
-                    "The LiteRT file must give what Keras gives, within "
-                    f"{allowed:g} of the largest output; a larger `tolerance` "
-                    f"may be passed. Received: a difference of {max_error:.2g} "
-                    "(inf: one gives NaN or an infinity where the other does "
-                    f"not). Nothing was written to {path!r}."
+                    "Outputs of the LiteRT file must equal those of Keras, "
+                    f"within {allowed:g} of the largest output. To allow more, "
+                    "pass Target(tolerance=...). Received: a difference of "
+                    f"{max_error:.2g} (inf: NaN or infinity on one side only). "
+                    f"Nothing was written to {path!r}."
                 )
     return LiteRTExport(
         path=path,

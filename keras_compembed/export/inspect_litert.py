@@ -1,4 +1,4 @@
-"""What is in a LiteRT file, in numbers and as text."""
+"""Lists the contents of a LiteRT file, as an object and as text."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from keras_compembed.litert import flatbuffer
 from keras_compembed.utils.validation import require
 
 _WIDTH = 80
-# Constants that have a line of their own, and their least share of the file.
+# The most constants to list, and their least share of the file.
 _MAX_PARTS = 12
 _MIN_SHARE = 0.001
 _MAX_NAME = 44
@@ -29,10 +29,10 @@ _TF_TEXT_OPS = ("CUSTOM TFText>", "CUSTOM FastBert", "CUSTOM FastWordpiece")
 
 
 def inspect_litert(path: str | os.PathLike) -> "LiteRTFile":
-    """Reads what is in a LiteRT (TFLite) file.
+    """Lists the contents of a LiteRT (TFLite) file.
 
-    It takes any such file, with tables of any size: what they hold is not
-    read. `print` the result, or take its `to_dict()`.
+    `print` the result, or use its `to_dict()`. Any LiteRT file will do, of any
+    size: the values of its tables are not read.
 
     Example:
 
@@ -49,32 +49,31 @@ def inspect_litert(path: str | os.PathLike) -> "LiteRTFile":
 
     Returns:
         An object with `file_bytes`, `min_runtime` (the oldest runtime that runs
-        the file, or `None` if it does not say), `inputs` and `outputs`,
-        `signatures`, `ops` (how many there are of each; those that no runtime
-        has by itself begin with `"CUSTOM "`), `constants` (largest first),
-        `metadata` (bytes of each), `file_metadata` and `labels`.
+        the file; `None` if unknown), `inputs`, `outputs`, `signatures`, `ops`
+        (the count of each kind; ops outside LiteRT begin with `"CUSTOM "`),
+        `constants` (largest first), `metadata` (bytes of each),
+        `file_metadata` and `labels`.
     """
     path = os.fspath(path)
     with open(path, "rb") as file:
         beginning = file.read(8)
     require(
         beginning[4:] == flatbuffer.IDENTIFIER,
-        "`path` must be a LiteRT file, which `kc.export_litert` makes "
-        "of a Keras model.",
+        "`path` must be a LiteRT file, such as `kc.export_litert` writes.",
         path=path,
         beginning=beginning,
     )
     try:
-        # Pages of tables are not read, so that files may exceed memory.
+        # Tables are not read, so files may exceed memory.
         return _read(path, np.memmap(path, mode="r"))
     except _SIGNS_OF_DAMAGE as error:
         raise ValueError(
-            "`path` must be a whole LiteRT file. Received one that is cut "
-            f"short or damaged: {path!r}."
+            "`path` must be a complete LiteRT file. Received: a file that is "
+            f"cut short or damaged, {path!r}."
         ) from error
 
 
-# What reading beyond the end, or what is no object there, leads to.
+# Errors of reading beyond the end, or of bytes that are no object.
 _SIGNS_OF_DAMAGE = (
     *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
     struct.error,
@@ -104,7 +103,7 @@ def _read(path, content):
             file_metadata, files = read_metadata(bytes(buffer.data))
     signatures = tuple(_signatures(model))
     if zipfile.is_zipfile(path):
-        # Labels and the like are a zip file behind the graph.
+        # Labels are in a zip archive after the graph.
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():
                 metadata[entry.filename] = entry.compress_size
@@ -123,11 +122,11 @@ def _read(path, content):
 
 
 def _read_labels(archive, outputs, files):
-    """Dict from names of outputs to labels, where they have a file of them."""
+    """Dict from output names to labels, for outputs with labels."""
     names, kinds, labels = archive.namelist(), (AXIS_LABELS, VALUE_LABELS), {}
     for tensor, found in zip(outputs, files, strict=False):
         for name, kind in found:
-            # The first is that of names, others translate them.
+            # The first file has the names, others are translations.
             if kind in kinds and name in names and tensor.name not in labels:
                 lines = archive.read(name).decode(errors="replace")
                 lines = lines.replace("\r\n", "\n").removesuffix("\n")
@@ -136,8 +135,8 @@ def _read_labels(archive, outputs, files):
 
 
 def _place(buffer, content):
-    """Where the bytes of a buffer begin in the file, and how many."""
-    # Files beyond 2 GB hold tables behind the graph.
+    """Offset and size of a buffer in the file."""
+    # Files beyond 2 GB have tables after the graph.
     if buffer.offset > 1:
         if buffer.offset + buffer.size > len(content):
             raise IndexError
@@ -159,7 +158,7 @@ def _signatures(model):
 
 
 def _ends(graph, signature, side):
-    """Tensors in the order of the graph, by names of the signature, if any."""
+    """Tensors in the order of the graph, named as in the signature."""
     ends = [(index, None) for index in getattr(graph, side)]
     if signature is not None:
         places = {index: place for place, (index, _) in enumerate(ends)}
@@ -216,7 +215,7 @@ class LiteRTSignature:
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTConstant:
-    """Numbers in a LiteRT file: a table, a matrix."""
+    """A constant in a LiteRT file, such as a table or matrix."""
 
     name: str
     dtype: str
@@ -226,7 +225,7 @@ class LiteRTConstant:
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTFile:
-    """What is in a LiteRT file, in numbers and as text."""
+    """The contents of a LiteRT file; `print` it."""
 
     path: str
     file_bytes: int
@@ -250,17 +249,17 @@ class LiteRTFile:
 
     @property
     def constant_bytes(self):
-        """All constants."""
+        """Bytes of all constants."""
         return sum(constant.bytes for constant in self.constants)
 
     @property
     def graph_bytes(self):
-        """The graph itself: all that is neither constants nor metadata."""
+        """Bytes of the graph: all except constants and metadata."""
         rest = self.constant_bytes + sum(self.metadata.values())
         return self.file_bytes - rest
 
     def to_dict(self):
-        """All figures as a dict that `json` can write."""
+        """All fields as a dict that `json` can write."""
         return {
             **dataclasses.asdict(self),
             "constant_bytes": self.constant_bytes,
@@ -309,7 +308,7 @@ class LiteRTFile:
     def _parts(self, max_parts):
         yield f"Ops ({sum(self.ops.values())}):"
         kinds = sorted(self.ops.items(), key=lambda item: (-item[1], item[0]))
-        # Spaces at which no line is broken.
+        # Spaces that do not break a line.
         words = [
             (name if number == 1 else f"{number} {name}").replace(" ", "\xa0")
             for name, number in kinds
@@ -326,7 +325,7 @@ class LiteRTFile:
         if custom:
             yield f"  {_explain(custom)}"
         if any(name.startswith("CUSTOM Flex") for name in custom):
-            yield '  Flex ops are in the library of "Select TF ops".'
+            yield '  Flex ops need the library "Select TF ops" in the app.'
         yield "Bytes:"
         least = _MIN_SHARE * self.file_bytes
         shown = [x for x in self.constants if x.bytes >= least][:max_parts]
@@ -350,17 +349,17 @@ class LiteRTFile:
 
 
 def has_tf_text(ops):
-    """Whether names of ops hold one of tensorflow-text."""
+    """Whether any op is of tensorflow-text."""
     return any(name.startswith(_TF_TEXT_OPS) for name in ops)
 
 
 def _explain(names):
     if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
-        return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
+        return "Only MediaPipe Tasks has these CUSTOM ops."
     others = names - _MEDIAPIPE_OPS
     if has_tf_text(names) and all(x.startswith(_TF_TEXT_OPS) for x in others):
-        return "CUSTOM ops are those of tensorflow-text: an app must add them."
-    return "No runtime has CUSTOM ops: an app must add them."
+        return "CUSTOM ops are in tensorflow-text; the app must add them."
+    return "CUSTOM ops are in no runtime; the app must add them."
 
 
 def _describe(tensor):
@@ -379,7 +378,7 @@ def _short(name):
 
 
 def _aligned(rows, right=0):
-    """Lines of columns, the first `right` of which are aligned there."""
+    """Lines of aligned columns; the first `right` columns align right."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

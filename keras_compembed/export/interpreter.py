@@ -23,8 +23,8 @@ _TENSORFLOW = "tensorflow.lite.python.interpreter"
 def _interpreter(module, file, num_threads):
     require(
         MEDIAPIPE_TOKENIZER not in file.ops,
-        "A LiteRT interpreter has no op for the tokenizer of files that were "
-        "made for MediaPipe. Run them by "
+        "The LiteRT interpreter has no op for the tokenizer of files for "
+        "MediaPipe. Run the file with "
         "`keras_compembed.export.MediaPipeModel`, or export with "
         "Target(runtime='tf-text').",
         path=file.path,
@@ -43,20 +43,19 @@ def _interpreter(module, file, num_threads):
             custom_op_registerers=registrar.SELECT_TFTEXT_OPS,
         )
     with warnings.catch_warnings():
-        # That of TensorFlow works, and asks for the package that is not there.
+        # TensorFlow's interpreter works, but asks to install another one.
         warnings.simplefilter("ignore")
         return make(model_path=file.path, num_threads=num_threads)
 
 
 class LiteRTModel:
-    """A LiteRT file as a function on arrays.
+    """Runs a LiteRT file as a function on arrays.
 
-    It takes an array, a list of arrays in the order of `input_names`, or a
-    dict by name, of NumPy arrays, tensors or lists of numbers, or of strings
-    if the file has a tokenizer of tensorflow-text in it. What does not
-    fit the file is refused: the runtime itself runs on arrays of any shape,
-    and answers garbage. Threads may share an object; their calls wait for each
-    other.
+    Call it with an array, with a list in the order of `input_names`, or with a
+    dict by name. Arrays may be NumPy arrays, tensors or lists; they hold
+    strings if the file has a tokenizer of tensorflow-text. Arrays that do not
+    fit raise an error: the runtime itself accepts any shape and returns
+    garbage. Several threads may share an object; calls run one at a time.
 
     Example:
 
@@ -67,9 +66,9 @@ class LiteRTModel:
 
     Args:
         path: String or path-like, the `.tflite` file.
-        num_threads: Integer. Defaults to `1`.
-        signature: Optional string, which of the file's signatures to run.
-            Defaults to `None`, the only one.
+        num_threads: Integer, threads of the interpreter. Defaults to `1`.
+        signature: Optional string, the name of the signature to run. Defaults
+            to `None`, the only one.
 
     Attributes:
         input_names: List of strings, in the order of the model's inputs.
@@ -106,7 +105,7 @@ class LiteRTModel:
         self.output_names = [each.name for each in found[signature].outputs]
 
     def __call__(self, inputs: object) -> np.ndarray | dict:
-        """Runs the model once, on inputs of any size that its shapes allow."""
+        """Runs the model once, on inputs of any size that the file allows."""
         arrays = self._fit(inputs)
         for name, array in arrays.items():
             self._inputs[name].check_batch(array)
@@ -115,16 +114,16 @@ class LiteRTModel:
     def predict(
         self, inputs: object, batch_size: int = 32
     ) -> np.ndarray | dict:
-        """Runs the model over many rows, `batch_size` at a time.
+        """Runs the model on many examples, `batch_size` at a time.
 
         Args:
             inputs: Same as for a call; the first axis is cut into batches.
-            batch_size: Integer. Where the file has a fixed batch, that is
-                taken; what the last one lacks is filled up with its last row,
-                whose answers are dropped. Defaults to `32`.
+            batch_size: Integer. If the file has a fixed batch size, that is
+                used instead, and the last batch is padded; outputs of padding
+                are dropped. Defaults to `32`.
 
         Returns:
-            Same as a call, for all rows.
+            Same as for a call, with all examples.
         """
         batch_size = check_positive_int("batch_size", batch_size)
         arrays = self._fit(inputs)
@@ -132,15 +131,15 @@ class LiteRTModel:
         rows = {shape[:1] for shape in shapes.values()}
         require(
             len(rows) == 1 and () not in rows,
-            "`inputs` must have rows, as many in each array.",
+            "`inputs` must have examples, as many in each array.",
             shapes=shapes,
         )
         ((rows,),) = rows
         fixed = {each.batch for each in self._inputs.values()} - {None}
         require(
             len(fixed) < 2,
-            "The inputs of the file must have one batch to be cut; call the "
-            "model instead.",
+            "Inputs of the file must have a common batch axis for `predict`; "
+            "call the model instead.",
             batches=sorted(fixed),
         )
         batch_size = next(iter(fixed), batch_size)
@@ -154,8 +153,8 @@ class LiteRTModel:
             for name, array in outputs.items():
                 require(
                     array.shape[:1] == places.shape,
-                    "`predict` must get a row of outputs for each row of "
-                    f"inputs, of {name!r} too; call the model instead.",
+                    "`predict` needs one row of outputs for each example, and "
+                    f"{name!r} has another number; call the model instead.",
                     rows=len(places),
                     shape=array.shape,
                 )
@@ -173,8 +172,8 @@ class LiteRTModel:
                 inputs = [inputs]
             require(
                 len(inputs) == len(names),
-                f"`inputs` must have an array for each of {names}, in a list "
-                "in this order or in a dict.",
+                f"`inputs` must have an array for each of {names}, as a list "
+                "in this order or as a dict.",
                 number=len(inputs),
             )
             inputs = dict(zip(names, inputs, strict=True))
@@ -186,19 +185,19 @@ class LiteRTModel:
         return {name: self._inputs[name].fit(inputs[name]) for name in names}
 
     def _run(self, arrays):
-        """Outputs by name; copies, not the runtime's memory."""
+        """Outputs by name, as copies of the runtime's memory."""
         with self._lock:
             try:
                 outputs = self._runner(**arrays)
             except RuntimeError as error:
-                # The runtime puts a complaint behind all those before.
+                # The runtime appends a message to all earlier ones.
                 text = str(error)
                 complaint = text.removeprefix(self._complaints)
                 self._complaints = text
                 shapes = {name: array.shape for name, array in arrays.items()}
                 raise RuntimeError(
                     "The runtime must accept the inputs. Received: arrays of "
-                    f"shapes {shapes}, of which it says: {complaint}"
+                    f"shapes {shapes}. The runtime says: {complaint}"
                 ) from error
         return {name: outputs[name] for name in self.output_names}
 
@@ -207,17 +206,17 @@ class LiteRTModel:
 
 
 class TensorFlowModel(LiteRTModel):
-    """A LiteRT file as TensorFlow's own interpreter runs it."""
+    """Runs a LiteRT file in TensorFlow's own interpreter."""
 
     _module = _TENSORFLOW
 
 
 class _Input:
-    """An input of a file: turns values into an array that fits it."""
+    """An input of a file; converts values to arrays that fit."""
 
     def __init__(self, tensor):
         self.name, self.shape = tensor.name, tensor.shape
-        # Size of the first axis, or None if it is open or missing.
+        # Size of the first axis; None if it is open or missing.
         self.batch = self.shape[0] if self.shape else None
         self._dtype = tensor.dtype
 
@@ -232,13 +231,13 @@ class _Input:
             array = self._to_texts(array)
         elif self._dtype in _NUMBERS:
             array = self._to_numbers(array, kind)
-        # As Keras does, adds or drops a last axis of size 1.
+        # Adds or drops a last axis of size 1, as Keras does.
         rank = len(self.shape)
         if array.ndim == rank + 1 and array.shape[-1] == 1:
             array = array[..., 0]
         elif rank and array.ndim == rank - 1 and self.shape[-1] == 1:
             array = array[..., None]
-        # Not the first axis, which `predict` cuts.
+        # Except the first axis, which `predict` cuts.
         sizes = zip(array.shape[1:], self.shape[1:], strict=False)
         if array.ndim != rank or any(x not in (None, y) for y, x in sizes):
             raise self._misfit(array)
@@ -288,13 +287,13 @@ class _Input:
             if dtype.kind != "f":
                 kept = cast == array
                 if array.dtype.kind == "f" and dtype.kind in "iu":
-                    # The largest of 64 bits is no float, but one more is.
+                    # The largest int64 is no float, but one more is.
                     limit = np.float64(np.iinfo(dtype).max) + 1
                     kept &= array.astype("float64") < limit
             elif array.dtype.kind == "f":
                 kept = np.isfinite(cast) | ~np.isfinite(array)
             else:
-                # They may be ids, which rounding would change.
+                # Numbers may be ids, which rounding would change.
                 kept = cast.astype(array.dtype) == array
         if not kept.all():
             received = f"{array[~kept].flat[0]}, of dtype {array.dtype}"

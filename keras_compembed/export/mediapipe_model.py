@@ -1,4 +1,4 @@
-"""Runs files in MediaPipe Tasks, the same C++ as in phones and browsers."""
+"""Runs files in MediaPipe Tasks, the same C++ code as on phones."""
 
 import ctypes
 import os
@@ -15,10 +15,10 @@ from keras_compembed.utils.validation import require
 
 
 class MediaPipeModel:
-    """A file for MediaPipe as a function on texts.
+    """Runs a LiteRT file in MediaPipe Tasks, as an app does.
 
-    MediaPipe's own `TextClassifier` or `TextEmbedder` computes, as in an app;
-    what it answers comes back as arrays, in the order of classes.
+    MediaPipe's own `TextClassifier` or `TextEmbedder` runs the file. Results
+    are arrays, in the order of the classes.
 
     Example:
 
@@ -47,20 +47,20 @@ class MediaPipeModel:
 
     Args:
         path: String or path-like, the `.tflite` file.
-        task: `"classifier"`, `"embedder"` or `None`. Which object of MediaPipe
-            opens it. Defaults to `None`: `TextClassifier` if the file has
-            labels, else `TextEmbedder`.
+        task: `"classifier"` for `TextClassifier`, `"embedder"` for
+            `TextEmbedder`, or `None`. Defaults to `None`: a classifier if the
+            file has labels, otherwise an embedder.
 
     Attributes:
         output_names: List of strings.
-        labels: Dict from names of outputs to tuples of strings.
+        labels: Dict from output names to tuples of strings.
     """
 
     def __init__(self, path: str | os.PathLike, task: str | None = None):
         file = inspect_litert(path)
         require(
             not has_tf_text(file.ops),
-            "MediaPipe lacks the ops of files for tensorflow-text. Run them by "
+            "MediaPipe has no ops of tensorflow-text. Run the file with "
             "`keras_compembed.export.LiteRTModel`, or export with "
             "Target(runtime='mediapipe').",
             path=file.path,
@@ -79,26 +79,26 @@ class MediaPipeModel:
             self._object = getattr(texts, name).create_from_options(options)
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"`path` must be a file that MediaPipe's {name} opens, as "
-                "`export_litert` makes for Target(runtime='mediapipe'). "
-                f"Received: {os.fspath(path)!r}, of which it says: {error}"
+                f"`path` must be a file for MediaPipe's {name}: export it "
+                "with Target(runtime='mediapipe'). Received: "
+                f"{os.fspath(path)!r}. MediaPipe says: {error}"
             ) from error
-        # MediaPipe's own clean-up fails once the process is ending.
+        # MediaPipe's own clean-up fails at exit.
         self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
 
     def __call__(self, text: str) -> np.ndarray | dict:
-        """What MediaPipe answers for one text."""
+        """Returns MediaPipe's result for one text."""
         return self._named(self._run(text))
 
     def predict(self, texts: Iterable) -> np.ndarray | dict:
-        """What MediaPipe answers for each of some texts.
+        """Returns MediaPipe's results for many texts.
 
         Args:
             texts: Iterable of strings, or an array or tensor of them.
 
         Returns:
-            float32 array `(number, size)` if the model has one output, else a
+            float32 array `(texts, size)` if the model has one output, else a
             dict of arrays.
         """
         require(
@@ -120,7 +120,7 @@ class MediaPipeModel:
         return outputs if len(outputs) != 1 else arrays[0]
 
     def close(self) -> None:
-        """Frees what MediaPipe holds."""
+        """Frees MediaPipe's memory."""
         self._close()
 
     def __enter__(self):
@@ -131,20 +131,20 @@ class MediaPipeModel:
 
 
 def read_text(text):
-    """A text as MediaPipe takes it."""
+    """Checks a text and returns it as a string."""
     if isinstance(text, bytes):
         try:
             text = text.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                "`text` must be valid UTF-8: MediaPipe takes no other in "
-                f"Python. Received: {text!r}."
+                "`text` must be valid UTF-8, which MediaPipe needs. "
+                f"Received: {text!r}."
             ) from error
     require(isinstance(text, str), "`text` must be a string.", text=text)
     check_text("text", text)
     require(
         "\0" not in text,
-        "`text` must hold no NUL, at which MediaPipe takes it to end.",
+        "`text` must hold no NUL: MediaPipe would stop there.",
         text=text,
     )
     return text
@@ -154,8 +154,8 @@ def _close(task):
     try:
         task.close()
     except (RuntimeError, ValueError):
-        # Python is ending, and MediaPipe's thread is gone. The object would
-        # try again when it is deleted, and complain: so it never is.
+        # At exit, MediaPipe's thread is gone. Deleting the object would try
+        # again and complain, so keep it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
@@ -175,7 +175,7 @@ def _vectors(answer):
     ]
 
 
-# Classes of MediaPipe Tasks, their methods, and what reads the answers.
+# Classes of MediaPipe Tasks, their methods, and readers of results.
 _OBJECTS = {
     "classifier": ("TextClassifier", "classify", _scores),
     "embedder": ("TextEmbedder", "embed", _vectors),

@@ -1,4 +1,4 @@
-"""What LiteRT files are for: what they must hold to, and what runs them."""
+"""Targets of an export: the runtime, and limits of the file."""
 
 import dataclasses
 import warnings
@@ -29,9 +29,9 @@ from keras_compembed.utils.validation import check_version
 from keras_compembed.utils.validation import require
 
 _WAYS_OUT = (
-    "Give the tokenizer a `sequence_length`, and pass Target('mediapipe', "
-    "unroll=True), which needs no new training; or average or convolve the "
-    "vectors, or export for Target(runtime='tf-text')."
+    "Give the tokenizer a `sequence_length` and pass Target('mediapipe', "
+    "unroll=True), which needs no new training; or replace the recurrent layer "
+    "by pooling or convolution; or export for Target(runtime='tf-text')."
 )
 _TOKENIZER = b"TFText>FastSentencepieceTokenize"
 _MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
@@ -39,7 +39,7 @@ _MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a LiteRT file is for: what runs it, and what it must hold to.
+    """Describes the runtime of a LiteRT file, and limits of the file.
 
     Example:
 
@@ -54,47 +54,44 @@ class Target:
     True
 
     Args:
-        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`. `"litert"`: built-in
-            ops that every runtime has; of a model that takes texts, the file
-            takes ids, and holds the vocabulary for the app. `"tf-text"`: texts
-            in, one at a time, for an interpreter with the ops of
-            tensorflow-text. `"mediapipe"`: texts in, one at a time, for
-            MediaPipe Tasks as they are, on phones and in browsers. Defaults to
-            `"litert"`.
-        min_runtime: Optional string. The oldest TFLite runtime that must run
-            the file: a file that needs a newer one is an error. `"2.18"` is
-            LiteRT 1.0.1 (`com.google.ai.edge.litert:litert`) and MediaPipe
-            Tasks on Android and iOS, `"2.17"` the pod `TensorFlowLiteSwift`;
-            `"2.21"` reads rows of 2 bits faster. `None`: any. Defaults to
-            `"2.18"`.
-        task: With `runtime="mediapipe"`, `"classifier"` for MediaPipe's
-            `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
-            to `None`, a classifier.
-        optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
-            most in the choice of the ops that compose rows from codes, and of
-            the layers that become part of codebooks. `"latency"`: time, at
-            any size. `"size"`: nothing is added to the file to save time.
-            `"memory"`: the same, and what the runtime holds: codewords are
-            gathered a few codebooks at a time, and those of texts are counted
-            one by one. Defaults to `None`: the fastest ops that make the file
-            at most 2 % larger.
-        metadata: Optional dict of strings for the file to hold: `"name"`,
-            `"description"`, `"version"`, `"author"` and `"license"`, or some
-            of them. Apps and tools read them as TFLite model metadata.
+        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`. With `"litert"`, the
+            file has built-in ops only and takes ids; if the model begins with
+            a tokenizer, the file also stores its vocabulary. With `"tf-text"`,
+            the file takes one text at a time and needs an interpreter with the
+            ops of tensorflow-text. With `"mediapipe"`, it takes one text at a
+            time and runs in unmodified MediaPipe Tasks, on phones and in
+            browsers. Defaults to `"litert"`.
+        min_runtime: Optional string, the oldest TFLite runtime to support. A
+            file that needs a newer one is an error. `"2.18"` is LiteRT 1.0.1
+            (`com.google.ai.edge.litert:litert`) and MediaPipe Tasks on Android
+            and iOS. `"2.17"` is the pod `TensorFlowLiteSwift`. `"2.21"` reads
+            int2 rows faster. `None` allows any. Defaults to `"2.18"`.
+        task: Optional string, for `runtime="mediapipe"` only: `"classifier"`
+            for MediaPipe's `TextClassifier` or `"embedder"` for its
+            `TextEmbedder`. Defaults to `None`, a classifier.
+        optimize_for: `None`, `"latency"`, `"size"` or `"memory"`, the goal when
+            choosing the ops of a lookup and the layers to fold into codebooks.
+            `"latency"`: fastest, at any size. `"size"`: smallest file.
+            `"memory"`: smallest file, and little memory at run time: codewords
+            are gathered a few codebooks at a time, and codewords of a text are
+            counted one by one. Defaults to `None`: the fastest ops that make
+            the file at most 2 % larger.
+        metadata: Optional dict of strings to store in the file, with any of
+            the keys `"name"`, `"description"`, `"version"`, `"author"` and
+            `"license"`. Apps and tools read them as TFLite model metadata.
             Defaults to `None`.
         tolerance: Optional float, the largest difference from Keras allowed,
-            over the largest output, and of rows over the largest number of
-            their table. Defaults to `1e-4`, with `quantize="float16"` to
-            `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`; of sums of
-            codewords and of rounded rows, to what rounding each of them makes.
-        max_bytes: Optional integer, or a string such as `"2MB"`. A file of
-            more bytes is an error, and is not written. `None`: any size.
-            Defaults to `"budget"`: the `max_bytes` of the
-            `keras_compembed.Budget` that the model was compressed to, if there
-            was one.
-        unroll: Boolean. Whether recurrent layers become one step after
-            another, without a loop, which MediaPipe lacks. Inputs must have a
-            known length. Defaults to `False`.
+            relative to the largest output (for table rows, to the largest
+            entry of the table). Defaults to `1e-4`, to `0.01` with
+            `quantize="float16"` and to `0.1` with `"int8"` and
+            `"int8_codebooks"`. Sums of codewords and quantized rows have
+            smaller defaults, the sum of their rounding errors.
+        max_bytes: Optional integer, or a string such as `"2MB"`. A larger file
+            is an error and is not written. `None` allows any size. Defaults to
+            `"budget"`: the `max_bytes` of the `keras_compembed.Budget` that
+            compressed the model, if any.
+        unroll: Boolean. Whether to unroll recurrent layers: MediaPipe has no
+            loops. Inputs must have a known length. Defaults to `False`.
     """
 
     runtime: str = "litert"
@@ -112,8 +109,7 @@ class Target:
         check_choice("task", self.task, (None, "classifier", "embedder"))
         require(
             self.runtime == "mediapipe" or self.task is None,
-            "`task` says which object of MediaPipe opens the file, and must be "
-            "None for other runtimes.",
+            "`task` must be None unless `runtime` is 'mediapipe'.",
             task=self.task,
             runtime=self.runtime,
         )
@@ -135,12 +131,12 @@ class Target:
             f"`metadata` must be None or a dict of some of {names}.",
             metadata=self.metadata,
         )
-        # It checks them.
+        # Checks the values.
         FileMetadata(**self.metadata or {})
 
 
 def check_target(target):
-    """Returns a `Target`; the usual one for None."""
+    """Returns a `Target`; the default one for None."""
     target = Target() if target is None else target
     require(
         isinstance(target, Target),
@@ -151,7 +147,7 @@ def check_target(target):
 
 
 class Runtime:
-    """What a file is for: which ops it may have, and what runs it."""
+    """A runtime: the ops that it allows, and how to run a file."""
 
     def __init__(self, target):
         self.name = target.runtime
@@ -166,7 +162,7 @@ class Runtime:
         return text if self.task is None else read_text(text)
 
     def open(self, path):
-        """Yields functions from inputs by name to what a file gives."""
+        """Yields functions from inputs by name to outputs of the file."""
         if self.task is None:
             yield LiteRTModel(path)
             if self.takes_texts:
@@ -182,8 +178,8 @@ class Runtime:
         if split is None:
             raise ValueError(
                 f"`runtime={self.name!r}` needs a Sequential or functional "
-                "model whose input is a text. Received: one that takes numbers "
-                "or does not say what it takes. Put a tokenizer of "
+                "model that takes a text. Received: a model that takes numbers "
+                "or has no known inputs. Put a tokenizer of "
                 "`keras_compembed.text` in front, as in `text = "
                 "keras.Input((), dtype='string')` and `keras.Model(text, "
                 "model(tokenizer(text)))`, or export for "
@@ -191,8 +187,8 @@ class Runtime:
             )
         require(
             input_signature is None,
-            f"`runtime={self.name!r}` makes files that take one text, whatever "
-            "`input_signature` says.",
+            "`input_signature` must be None with "
+            f"`runtime={self.name!r}`, where a file takes one text.",
             input_signature=input_signature,
         )
         import_tensorflow_text()
@@ -205,7 +201,7 @@ class Runtime:
             raise ValueError(
                 f"{error} Train the model with a tokenizer of "
                 "`keras_compembed.text`, or export for "
-                "Target(runtime='litert'), whose file takes ids."
+                "Target(runtime='litert'), which takes ids."
             ) from error
 
     def add_tokenizer(self, model, split):
@@ -216,7 +212,7 @@ class Runtime:
                 code.customCode = _MEDIAPIPE_TOKENIZER
 
     def check_outputs(self, samples, outputs):
-        """Warns of answers that are none."""
+        """Warns about outputs that MediaPipe would drop."""
         check_nan(samples, outputs, self.takes_texts)
         names = {
             name
@@ -226,15 +222,15 @@ class Runtime:
         }
         if names:
             warnings.warn(
-                "MediaPipe before 1.2 leaves scores below 0 out of what its "
-                "TextClassifier answers. Received: negative numbers of the "
+                "MediaPipe before 1.2 drops scores below 0 from the results of "
+                "its TextClassifier. Received: negative values of the "
                 f"outputs {sorted(names)}. End the model with a softmax or a "
                 "sigmoid.",
                 stacklevel=4,
             )
 
     def check_size(self, number, model):
-        """Raises if a file has more bytes than it, or its model, may have."""
+        """Raises if a file exceeds the size limit of the target or model."""
         limit, advice = self._max_bytes, ""
         if limit == "budget":
             limits = [
@@ -244,7 +240,7 @@ class Runtime:
             ]
             limit = min(limits, default=None)
             advice = (
-                " The model was compressed to it for a file of other options. "
+                " The model was compressed to this limit with other options. "
                 "Give `Budget` the `quantize`, `labels`, `top_k` and `target` "
                 "of the export, or lift the limit by Target(max_bytes=None)."
             )
@@ -256,26 +252,26 @@ class Runtime:
         )
 
     def check_file(self, model):
-        """Raises if the runtime does not open what the converter made."""
+        """Raises if the runtime cannot open the converted file."""
         require(
             self.task is None or len(model.subgraphs) == 1,
-            "`runtime='mediapipe'` needs a model without loops and branches, a "
-            f"file of one graph. {_WAYS_OUT}",
+            "`runtime='mediapipe'` needs a model without loops and branches. "
+            f"{_WAYS_OUT}",
             graphs=len(model.subgraphs),
         )
 
 
 def _check_for_mediapipe(split, unrolls):
-    """Raises unless MediaPipe has what the parts of a model need."""
+    """Raises unless MediaPipe has all ops of a model."""
     model, tokenizer = split.model, split.layer
     for name, tensor in zip(output_names(model), model.outputs, strict=True):
         require(
             "float" in tensor.dtype
             and len(tensor.shape) == 2
             and tensor.shape[1] is not None,
-            "`runtime='mediapipe'` needs outputs that are one vector of floats "
-            "for each text. For answers to each token or the best classes "
-            "alone, export for Target(runtime='tf-text').",
+            "`runtime='mediapipe'` needs one vector of floats per text as "
+            "output. For outputs per token, or the best classes only, export "
+            "for Target(runtime='tf-text').",
             output=name,
             dtype=tensor.dtype,
             shape=tensor.shape,
@@ -297,27 +293,26 @@ def _check_for_mediapipe(split, unrolls):
     ]
     require(
         not stateful,
-        "`runtime='mediapipe'` needs a model that keeps nothing from text to "
-        "text: layers with stateful=False.",
+        "`runtime='mediapipe'` needs recurrent layers with stateful=False.",
         layers=stateful,
     )
     require(
         not isinstance(tokenizer, WordPieceTokenizer),
-        "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and what "
-        "MediaPipe has for BERT gives other ids for accents and capitals. "
-        "Train the model with a `SentencePieceTokenizer` or a `WordTokenizer`, "
-        "or export for Target(runtime='tf-text'), which has them.",
+        "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and "
+        "MediaPipe's own BERT tokenizer gives other ids for accents and "
+        "capitals. Train the model with a `SentencePieceTokenizer` or a "
+        "`WordTokenizer`, or export for Target(runtime='tf-text').",
         tokenizer=tokenizer.name,
     )
 
 
 def _graft(front, back):
-    """Makes `back` begin with what `front` computes, in place."""
+    """Puts the graph of `front` before that of `back`, in place."""
     (graph,) = front.subgraphs
     (output,) = graph.outputs
     target = back.subgraphs[0]
     (target_input,) = target.inputs
-    # The first buffer is the empty one, in every file.
+    # The first buffer of every file is empty.
     first = len(back.buffers) - 1
     for tensor in graph.tensors:
         if tensor.buffer:
@@ -325,7 +320,7 @@ def _graft(front, back):
     back.buffers += front.buffers[1:]
     codes = len(back.operatorCodes)
     back.operatorCodes += front.operatorCodes
-    # The output is written to where the ids came from.
+    # The output of `front` takes the place of the ids.
     first = len(target.tensors)
     places = {index: first + index for index in range(len(graph.tensors))}
     places |= {int(output): int(target_input), -1: -1}
