@@ -1,4 +1,4 @@
-"""Compares a LiteRT file with the Keras model, and its rows with layers'."""
+"""Compares outputs and table rows of a LiteRT file with Keras."""
 
 import functools
 import os
@@ -22,11 +22,11 @@ from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import require
 
-# Rows at a time, and numbers held for them.
+# Rows at a time, and the most floats in memory for them.
 _ROWS = 1024
-# A file above so many bytes is held to a sample of rows.
+# Above this file size in bytes, only a sample of rows is compared.
 _LARGE_FILE, _SAMPLE = 500_000_000, 1 << 16
-# Up to where floats hold every whole number.
+# The largest integer up to which a dtype is exact.
 _EXACT = {
     "float64": 2**53,
     "float32": 2**24,
@@ -36,7 +36,7 @@ _EXACT = {
 
 
 def run_on_inputs(model, signature, given=None):
-    """Inputs that a model takes, and what it gives for each of them."""
+    """Inputs that a model accepts, and its outputs for each of them."""
     if given is not None:
         samples = [fit_inputs(signature, given)]
         return samples, [run_keras(model, samples[0])]
@@ -48,7 +48,7 @@ def run_on_inputs(model, signature, given=None):
 
 
 def run_first(run, candidates):
-    """The first sample that can be run, and what it gives."""
+    """The first sample that runs, and its outputs."""
     first_error = None
     for sample in candidates:
         try:
@@ -76,7 +76,7 @@ def fit_inputs(signature, inputs):
                 )
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "`sample_inputs` must be what the model is called with. "
+            "`sample_inputs` must match the inputs of the model. "
             f"Received: {error}."
         ) from error
     return arrays
@@ -97,12 +97,12 @@ def run_keras(model, sample):
         # "a half tensor", "bfloat16".
         if any(word in str(error) for word in ("half ", "float16")):
             hint += (
-                "Exports compute in float32: let layers of your own cast to "
-                "the dtype of another tensor. "
+                "Exports compute in float32: make custom layers cast to the "
+                "dtype of another tensor. "
             )
         raise ValueError(
-            "The model must run on the inputs that the export is checked on, "
-            f"of shape {shapes}. Pass `sample_inputs` that it takes. {hint}"
+            f"The model must run on test inputs of shape {shapes}. Pass "
+            f"`sample_inputs` that it takes. {hint}"
             f"Received from the model: {error}"
         ) from error
     return {
@@ -112,15 +112,15 @@ def run_keras(model, sample):
 
 
 def check_copy(model, copy, samples):
-    """Raises if a copy of a model gives something else than the model."""
+    """Raises if a copy of a model has other outputs than the model."""
     if any("16" in layer.compute_dtype for layer in all_layers(model)):
-        # The copy computes with more digits.
+        # The copy has a higher precision.
         return
     for sample in samples:
         try:
             expected, got = run_keras(model, sample), run_keras(copy, sample)
         except ValueError:
-            # Some text, which the model does not take.
+            # The model does not accept this text.
             return
         for name, array in expected.items():
             if array.dtype.itemsize < 4 or array.dtype.kind != "f":
@@ -129,18 +129,18 @@ def check_copy(model, copy, samples):
                 continue
             again = run_keras(model, sample)[name]
             require(
-                # Others give something else each time.
+                # Other models are random.
                 not all_same([array], [again]),
-                "The copy of the model that becomes a file must give what the "
-                "model gives. What defines a layer must be in its config, its "
-                "variables, or what it saves.",
+                "The exported copy of the model must have the outputs of the "
+                "model. Each custom layer must keep all its settings in "
+                "`get_config`, its variables, or `save_own_variables`.",
                 output=name,
             )
 
 
 def check_nan(samples, outputs, are_texts):
-    """Warns where a model gives NaN, which a file that gives it is held to."""
-    # Only NaN differs from itself.
+    """Warns if outputs are NaN: a file that gives NaN is then correct."""
+    # NaN differs from itself.
     broken = [
         sample
         for sample, arrays in zip(samples, outputs, strict=True)
@@ -148,16 +148,16 @@ def check_nan(samples, outputs, are_texts):
     ]
     if broken and len(broken) == len(outputs):
         warnings.warn(
-            "The model gives NaN for all inputs tried, and so does the file. "
-            "Its weights may be NaN: was its loss, when it was trained?",
+            "The model and the file give NaN for all inputs tried. The weights "
+            "may be NaN: check the training loss.",
             stacklevel=5,
         )
     elif broken and are_texts:
         warnings.warn(
-            f"The model gives NaN for {len(broken)} of the {len(samples)} "
-            f"texts tried, such as {broken[0][0]!r}, and so does the file. A "
-            "`TextVectorization` makes padding alone of a text without words, "
-            "of which there is no mean. Let the app keep such texts to itself, "
+            f"The model and the file give NaN for {len(broken)} of the "
+            f"{len(samples)} texts tried, such as {broken[0][0]!r}. "
+            "`TextVectorization` turns a text without words into padding only, "
+            "which has no mean. Skip such texts in the app, "
             "or use a `keras_compembed.text.WordTokenizer` of the same words, "
             "which reads them as one unknown word.",
             stacklevel=5,
@@ -193,17 +193,17 @@ def compare(run, names, samples, outputs):
         for name, array in expected.items():
             if array.shape != got[name].shape:
                 raise RuntimeError(
-                    "The LiteRT file must give outputs of the shapes that "
-                    f"Keras gives, {array.shape} of {name!r} for inputs of "
-                    f"shape {shapes}. Received: {got[name].shape}. Nothing "
-                    "was written."
+                    f"The output {name!r} of the LiteRT file must have the "
+                    f"shape of Keras, {array.shape}, for inputs of shape "
+                    f"{shapes}. Received: {got[name].shape}. Nothing was "
+                    "written."
                 )
             worst = max(worst, _difference(array, got[name], scales[name]))
     return worst
 
 
 def _named_by_keras(ids, got, scores, got_scores):
-    """Ids with those of Keras where classes that are alike changed places."""
+    """Ids, with those of Keras where equal classes changed places."""
     if ids.shape != got.shape:
         return got
     alike = np.isclose(got_scores, scores[..., -1:], rtol=0.05)
@@ -212,7 +212,7 @@ def _named_by_keras(ids, got, scores, got_scores):
 
 
 def largest_of(array):
-    """The largest finite number, without its sign; 0 for integers."""
+    """The largest finite absolute value; 0 for integers."""
     if array.dtype.kind != "f":
         return 0.0
     return np.max(np.abs(array[np.isfinite(array)]), initial=0.0)
@@ -226,18 +226,18 @@ def _difference(expected, got, scale):
 
 
 def _differences(expected, got):
-    """How far numbers are off; infinite where NaN or infinity is missing."""
+    """Absolute differences; infinite where one side is NaN or infinite."""
     same = (expected == got) | (np.isnan(expected) & np.isnan(got))
-    # Infinities, too, are not subtracted from each other.
+    # Infinities are not subtracted from each other.
     differences = np.zeros(expected.shape)
     np.subtract(got, expected, where=~same, out=differences)
     return np.nan_to_num(np.abs(differences), nan=np.inf, posinf=np.inf)
 
 
 def check_rows(model, forms, copy, options, tolerance):
-    """The largest error of rows, and names of layers held to Keras or not."""
-    # In a file of their own: in that of the model, ops that only the
-    # comparison needs would ask for newer runtimes.
+    """The largest error of rows, and names of layers compared and not."""
+    # In a separate file: ops for the comparison alone could raise the
+    # minimum runtime of the exported file.
     lookups = {
         f"rows_{place}": (layer, form)
         for place, (layer, form) in enumerate(forms.items())
@@ -261,7 +261,7 @@ def check_rows(model, forms, copy, options, tolerance):
         for name, (layer, form) in lookups.items():
             sizes = constants_of(rows, [graphs[name]])
             shared = max(map(sizes.get, in_model & sizes.keys()), default=0)
-            # Less could not tell ids apart.
+            # With fewer distinct rows, ids would look alike.
             if shared < max(1, layer.input_dim // 8):
                 if form.is_read:
                     not_held[layer.name] = None
@@ -289,7 +289,7 @@ def _rows_function(form):
 
 
 def _compare(layer, form, run, ids, quantize, tolerance):
-    """The largest difference over the largest number of the table."""
+    """The largest difference, relative to the largest entry of the table."""
     worst, largest, worst_id = 0.0, 0.0, None
     for start in range(0, len(ids), _ROWS):
         part = ids[start : start + _ROWS]
@@ -307,8 +307,8 @@ def _compare(layer, form, run, ids, quantize, tolerance):
         allowed = max(allowed, tolerance * largest)
     if not worst <= allowed:
         raise RuntimeError(
-            f"The look-up of the layer {layer.name!r} in the LiteRT file must "
-            f"give what Keras gives, within {allowed:.2g} for each id. "
+            f"Rows of the layer {layer.name!r} in the LiteRT file must equal "
+            f"those of Keras, within {allowed:.2g}. "
             f"Received: a difference of {worst:.2g} at id {worst_id}. Nothing "
             "was written."
         )
@@ -316,10 +316,10 @@ def _compare(layer, form, run, ids, quantize, tolerance):
 
 
 def check_inputs(model, signature, is_given):
-    """Warns of ids that are floats and of batches that are fixed."""
+    """Warns about float ids and fixed batch sizes."""
     specs = keras.tree.flatten(signature)
     floats = _ids_as_floats(model, specs)
-    # Stateful layers keep a state for each row of the batch.
+    # Stateful layers keep a state for each example of a batch.
     is_stateful = any(getattr(x, "stateful", False) for x in all_layers(model))
     fixed = [
         spec.name
@@ -339,37 +339,37 @@ def check_inputs(model, signature, is_given):
     if floats:
         problems.append(
             f"The file takes ids as floats: {', '.join(map(repr, floats))}. "
-            "Keras makes inputs float32 unless told otherwise."
+            "Inputs of Keras are float32 by default."
         )
     if fixed:
         problems.append(
-            "The file takes batches of one size only: "
+            "The file has a fixed batch size: "
             f"{', '.join(map(repr, fixed))}. Calling a Sequential model "
-            "without `keras.Input` fixes its batch; to keep it, pass it in "
-            "`input_signature`."
+            "without `keras.Input` fixes the batch size. To keep it, pass it "
+            "in `input_signature`."
         )
     if problems:
         text = _text(keras.tree.map_structure(mend, signature))
-        problems.append(f"To mend it, pass `input_signature={text}`.")
+        problems.append(f"To fix it, pass `input_signature={text}`.")
         warnings.warn(" ".join(problems), stacklevel=4)
 
 
 def _text(structure):
-    """A structure of specs as a user would write it."""
+    """A structure of specs as Python code."""
     if isinstance(structure, dict):
         parts = (f"{key!r}: {_text(x)}" for key, x in structure.items())
         return f"{{{', '.join(parts)}}}"
     if isinstance(structure, (list, tuple)):
         return f"[{', '.join(map(_text, structure))}]"
     shape = tuple(structure.shape)
-    # Names such as this one are given to those without.
+    # Keras gives such names to inputs without a name.
     named = structure.name.startswith("inputs")
     name = "" if named else f", name={structure.name!r}"
     return f"tf.TensorSpec({shape}, {structure.dtype.name!r}{name})"
 
 
 def _ids_as_floats(model, specs):
-    """Names of inputs that are floats, and that tables alone read as ids."""
+    """Names of float inputs that only tables read, as ids."""
     inputs, names = getattr(model, "inputs", None) or [], []
     if len(inputs) != len(specs):
         return names
@@ -386,9 +386,9 @@ def _ids_as_floats(model, specs):
         rows = max(node.operation.input_dim for node in tables)
         require(
             rows <= _EXACT[tensor.dtype],
-            "Ids must stay exact on their way to a table: make the model with "
-            "`keras.Input(shape, dtype='int32')`. A float of its input does "
-            f"not tell {rows:,} rows apart, in Keras too.",
+            "Ids must be exact: make the model with "
+            "`keras.Input(shape, dtype='int32')`. Floats of the input's dtype "
+            f"cannot represent {rows:,} rows, in Keras either.",
             input=spec.name,
             dtype=tensor.dtype,
         )
@@ -400,7 +400,7 @@ def _ids_as_floats(model, specs):
 
 
 def _reads_ids(node, tensor):
-    """Whether a call of a layer looks up a tensor, and has no other use."""
+    """Whether a layer only looks up rows with a tensor."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
     is_table = isinstance(node.operation, keras.layers.Embedding | LookupLayer)
     return is_table and args[0] is tensor and not kwargs.get("reverse")

@@ -1,4 +1,4 @@
-"""A Keras model as a TensorFlow function, and that as a LiteRT file."""
+"""Converts a Keras model to a TensorFlow function and a LiteRT file."""
 
 import collections
 import contextlib
@@ -27,8 +27,8 @@ from keras_compembed.utils.model_parts import output_names
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# The most classes that a file answers the probabilities of all of, and how
-# many of more classes.
+# By default, outputs have all probabilities up to this number of classes, else
+# the best few.
 _MOST, _BEST = 2000, 10
 
 
@@ -42,7 +42,7 @@ _HALF = {
     types_pb2.DT_HALF: "float16",
     types_pb2.DT_BFLOAT16: "bfloat16",
 }
-# What only passes numbers on, from float64 to float32 too.
+# Ops that pass values on, or only cast them.
 _PASSES = ("Cast", "Const", "Identity", "Placeholder", "ReadVariableOp")
 _KERAS_QUANTIZES = (
     "Export the model as it was before `quantize`, and let "
@@ -52,7 +52,7 @@ _AFTER = "export a model that begins after the layer."
 # Ops that multiply by weights.
 _PRODUCTS = {"CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"}
 _ADVICE = {
-    "a look-up table": f"Look values up before the model: {_AFTER}",
+    "a lookup table": f"Look values up before the model: {_AFTER}",
     "strings": f"Turn text and hashes into ids before the model: {_AFTER}",
     "8-bit products": _KERAS_QUANTIZES,
     "8-bit floats": _KERAS_QUANTIZES,
@@ -66,7 +66,7 @@ GraphOp = collections.namedtuple("GraphOp", ("kind", "path", "dtypes"))
 
 @contextlib.contextmanager
 def kept_state(model):
-    """Puts back the states that recurrent layers carry from call to call."""
+    """Restores the states of stateful layers at the end."""
     states = [
         (variable, variable.numpy())
         for layer in all_layers(model)
@@ -81,16 +81,16 @@ def kept_state(model):
 
 
 def get_signature(model, input_signature=None):
-    """Specs of the model's inputs, in the structure that it is called with."""
+    """Specs of the model's inputs, in the structure of a call."""
     if input_signature is None:
-        # A Sequential knows its inputs once it is built.
+        # A Sequential model has inputs once it is built.
         input_signature = getattr(model, "inputs", None)
         if input_signature and not isinstance(model, keras.Sequential):
             input_signature = model.input
         require(
             input_signature is not None,
-            "`input_signature` must be given for a model that was not made "
-            "from `keras.Input`s: a tf.TensorSpec for each input, e.g. "
+            "`input_signature` must be given for a model without "
+            "`keras.Input`s: a tf.TensorSpec for each input, e.g. "
             "input_signature=tf.TensorSpec((None, None), 'int32').",
             input_signature=None,
             model=model.name,
@@ -109,13 +109,12 @@ def get_signature(model, input_signature=None):
         )
         dtype = tf.as_dtype(dtype)
         if dtype == tf.bfloat16:
-            # Which neither NumPy nor the languages of apps have.
+            # NumPy and the languages of apps lack this dtype.
             dtype = tf.float32
         require(
             dtype.is_floating or dtype.is_integer or dtype.is_bool,
-            "The inputs of an exported model must be real numbers: turn text "
-            "into ids before it, and export a model that begins after the "
-            "layer that does so.",
+            "The inputs of an exported model must be real numbers: export a "
+            "model that begins after the layer that turns text into ids.",
             dtype=dtype.name,
         )
         keys = [key for key in path if isinstance(key, str)]
@@ -127,7 +126,7 @@ def get_signature(model, input_signature=None):
 
 
 def _new_name(name, names):
-    """A name that files can hold and that is not in `names`; adds it there."""
+    """A valid name that is not in `names`; adds it there."""
     name = base = re.sub(r"\W", "_", name)
     number = 1
     while name in names:
@@ -142,7 +141,7 @@ def trace(model, signature):
 
     def serve(*tensors):
         inputs = keras.tree.pack_sequence_as(signature, list(tensors))
-        # An outer name for a model whose own one cannot be the outermost.
+        # Such names cannot be outermost: put another around them.
         is_odd = model.name[:1] in "_-/"
         with tf.name_scope("model") if is_odd else contextlib.nullcontext():
             return name_outputs(model, model(inputs, training=False))
@@ -155,7 +154,7 @@ def trace(model, signature):
 
 
 def name_outputs(model, outputs):
-    """A dict of what a model returns, in order."""
+    """A dict of the outputs of a model, in order."""
     flat = keras.tree.flatten_with_path(outputs)
     layer_names = getattr(model, "output_names", None) or []
     if len(layer_names) != len(flat):
@@ -168,7 +167,7 @@ def name_outputs(model, outputs):
 
 
 class ClassAnswers:
-    """What a file answers for layers of classes, by `top_k`."""
+    """Replaces outputs of layers of classes by the best classes (`top_k`)."""
 
     def __init__(self, top_k=None, task=None):
         check_positive_int("top_k", top_k, minimum=0, optional=True)
@@ -177,7 +176,7 @@ class ClassAnswers:
         self.sizes, self.texts = {}, {}
 
     def of_graph(self, model):
-        """A model that answers classes, if its last layers are known."""
+        """The model with outputs replaced, if its last layers are known."""
         if _is_closed(model):
             return model
         find = top_classes.find_heads if self._top_k else top_classes.list_heads
@@ -191,7 +190,7 @@ class ClassAnswers:
         return top_classes.answering_model(model, heads, numbers, model.name)
 
     def of_calls(self, model):
-        """Same, if its last layers are known by what it returns."""
+        """Same, if its last layers are known only after a call."""
         if not _is_closed(model):
             return model
         largest = max(_heads(model), key=top_classes.num_ids)
@@ -204,8 +203,7 @@ class ClassAnswers:
         heads = self._note(outputs, [mark and mark.head for mark in marks])
         require(
             not self._top_k or any(heads),
-            "`top_k` needs a model that returns the output of a layer of "
-            "classes.",
+            "`top_k` needs a model with a layer of classes as its output.",
             top_k=self._top_k,
             outputs=list(outputs),
         )
@@ -223,7 +221,7 @@ class ClassAnswers:
         return self._top_k
 
     def _note(self, names, heads):
-        """Heads, but None where outputs stay as they are."""
+        """Heads, or None for outputs that stay as they are."""
         answered = []
         for name, head in zip(names, heads, strict=True):
             is_head = isinstance(head, ClassHead)
@@ -249,9 +247,9 @@ def _heads(model):
 
 
 def _is_closed(model):
-    """Whether a layer of classes may be last without that being known."""
+    """Whether the last layer may be one of classes, but unknown."""
     ends = [layer_of(each) for each in getattr(model, "outputs", None) or ()]
-    # What follows such a layer may hand on the tensor that it has marked.
+    # A later layer may pass on the tensor that such a layer marked.
     known = ClassHead, top_classes.TopClasses
     is_open = any(isinstance(end, known) for end in ends) and not any(
         isinstance(end, keras.Model) for end in ends
@@ -260,7 +258,7 @@ def _is_closed(model):
 
 
 class _Answering(keras.Model):
-    """A model that answers classes where another returns features."""
+    """A model that returns classes in place of features."""
 
     def __init__(self, model, answers):
         super().__init__(name=model.name)
@@ -272,7 +270,7 @@ class _Answering(keras.Model):
 
 
 def check_finite(model, quantize):
-    """Raises if a weight has no scale: the converter would end the process."""
+    """Raises for NaN and infinity, which would crash the converter."""
     for weight in model.weights:
         require(
             not keras.backend.is_float_dtype(weight.dtype)
@@ -283,10 +281,10 @@ def check_finite(model, quantize):
 
 
 def convert(functions, model, quantize):
-    """Functions of a traced model as a file with built-in ops only."""
+    """Converts functions of a traced model, with built-in ops only."""
     module = tf.Module()
     module.functions = functions
-    # What the functions captured is saved; codes of CodeEmbedding are not.
+    # Save the captured variables; codes of CodeEmbedding are constants.
     variables = [x for each in functions.values() for x in each.variables]
     module.captured = list({id(x): x for x in variables}.values())
     check_temporary_folder(count_bytes(module.captured))
@@ -308,14 +306,14 @@ def convert(functions, model, quantize):
         except (MemoryError, OSError):
             raise
         except Exception as error:
-            # TensorFlow tells of a full disk in the text of its errors alone.
+            # TensorFlow reports a full disk only in the text of its errors.
             full = [x for x in FULL if os.strerror(x) in str(error)]
             if full:
                 raise OSError(
                     full[0],
-                    f"Cannot write the model to the folder {folder!r} for "
-                    "temporary files; the environment variable TMPDIR names "
-                    f"another: {os.strerror(full[0])}.",
+                    f"Cannot write to the temporary folder {folder!r}: "
+                    f"{os.strerror(full[0])}. Set the environment variable "
+                    "TMPDIR to another folder.",
                 ) from error
             function = next(iter(functions.values()))
             raise ValueError(_explain(str(error), function, model)) from error
@@ -325,9 +323,9 @@ def convert(functions, model, quantize):
 
 
 def _explain(message, function, model):
-    """Names ops that the converter refused, and the layers they are in."""
+    """A message with the ops that the converter refused, and their layers."""
     kinds = set(re.findall(r"\btf\.([A-Z]\w+)", message))
-    # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
+    # Places of ops, e.g. fused["MatMul:", "model/dense/MatMul@f"].
     places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
     kinds = kinds or {kind for kind, _ in places if "Call" not in kind}
     if not kinds:
@@ -347,7 +345,7 @@ def _explain(message, function, model):
         text += f" {_ADVICE['random numbers']}"
     if any("TensorList" in kind for kind in kinds):
         text += (
-            " Tensor lists come from loops over axes of unknown size: give "
+            " Loops over axes of unknown size make tensor lists: give "
             "the sizes in `input_signature`, e.g. "
             "tf.TensorSpec((1, 100), 'int32')."
         )
@@ -355,7 +353,7 @@ def _explain(message, function, model):
 
 
 def check_min_runtime(model, options):
-    """Raises if a file needs a newer runtime than the user has."""
+    """Raises if a file needs a newer runtime than `min_runtime`."""
     runtime = get_min_runtime(model)
     if options.serves(runtime):
         return
@@ -365,14 +363,14 @@ def check_min_runtime(model, options):
         advice = " Products of int8 weights need it: pass quantize='float16'."
     raise ValueError(
         "The file must run on `min_runtime`. Received: "
-        f"min_runtime={options.min_runtime!r}, and a model whose "
+        f"min_runtime={options.min_runtime!r}, but "
         f"{', '.join(ops) or 'ops'} need {'.'.join(map(str, runtime))}. Pass "
-        f"that to `Target`, and ship such a runtime.{advice}"
+        f"that version to `Target`, and ship it with the app.{advice}"
     )
 
 
 def graph_ops(function):
-    """A list of `GraphOp`, all ops of a concrete function."""
+    """All ops of a concrete function, a list of `GraphOp`."""
     graph = function.graph.as_graph_def()
     library = {each.signature.name: each for each in graph.library.function}
     ops, seen = [], set()
@@ -396,7 +394,7 @@ def graph_ops(function):
 
 
 def name_layers(model, paths):
-    """A phrase that names the layers of ops, or `""` if none is known."""
+    """A phrase with the names of the layers of ops; `""` if unknown."""
     layers = {layer.name: layer for layer in _plain_layers(model)}
     found = []
     for path in paths:
@@ -420,15 +418,15 @@ def _plain_layers(model):
 
 
 def _names_in(path):
-    """Names of layers that an op may be in, the innermost first."""
+    """Names of layers that an op may belong to, the innermost first."""
     for part in reversed(path.split("/")):
         yield part
-        # TensorFlow numbers what has the same name.
+        # TensorFlow adds numbers to equal names.
         yield re.sub(r"_\d+$", "", part)
 
 
 def check_ops(function, model):
-    """Raises if LiteRT cannot hold what a model does."""
+    """Raises if LiteRT has no op for a part of a model."""
     double = {
         layer.name
         for layer in _plain_layers(model)
@@ -445,16 +443,16 @@ def check_ops(function, model):
     where = name_layers(model, [op.path for op in ops])
     where = where or ", ".join(sorted({op.kind for op in ops}))
     raise ValueError(
-        "`model` must compute what LiteRT has ops for. Received: "
+        "`model` must have ops that LiteRT supports. Received: "
         f"{reason} in {where}. {_ADVICE[reason]}"
     )
 
 
 def _reason(op, double):
-    """What of an op LiteRT lacks, or None; `double` names float64 layers."""
+    """Why LiteRT lacks an op, or None; `double`: names of float64 layers."""
     if re.search("LookupTable|HashTable", op.kind):
-        return "a look-up table"
-    # Texts of assertions are constants, and are left out.
+        return "a lookup table"
+    # Constant texts of assertions are fine.
     if "String" in op.kind or (
         types_pb2.DT_STRING in op.dtypes and op.kind not in ("Const", "Assert")
     ):
@@ -469,7 +467,7 @@ def _reason(op, double):
     if (
         types_pb2.DT_DOUBLE in op.dtypes
         and op.kind not in _PASSES
-        # Elsewhere they may be constants, which are folded.
+        # Other layers may have constants, which are folded.
         and not double.isdisjoint(_names_in(op.path))
     ):
         return "float64"

@@ -1,4 +1,4 @@
-"""Ops that LiteRT lacks, as others that give the same numbers."""
+"""Replaces ops that LiteRT lacks by others with equal results."""
 
 import os
 
@@ -23,7 +23,7 @@ def rewrite_ops(folder):
 
 
 def _rewrite(function):
-    """Yields the functions that ops of a `FunctionDef` become calls of."""
+    """Replaces ops of a `FunctionDef` by calls; yields the called functions."""
     nodes = {f"{node.name}:output:0": node for node in function.node_def}
     renamed = {}
     for node in function.node_def:
@@ -37,7 +37,7 @@ def _rewrite(function):
         yield from graph.library.function
         (call,) = (each for each in graph.node if each.input)
         node.op = call.op
-        # Shapes stay.
+        # Keep shapes.
         for name in [x for x in node.attr if not x.startswith("_")]:
             del node.attr[name]
         node.MergeFrom(type(node)(attr=call.attr))
@@ -57,7 +57,7 @@ def _graph(compute, dtypes):
 
 
 def _values(node):
-    """What a constant holds; of a vector that is packed, Nones."""
+    """Values of a constant; Nones for a packed vector."""
     if node is not None and node.op == "Const":
         return tf.make_ndarray(node.attr["value"].tensor)
     if node is not None and node.op == "Pack":
@@ -66,8 +66,8 @@ def _values(node):
 
 
 def _new_axes(node, values):
-    """A slice that adds axes, as one that adds none and EXPAND_DIMS."""
-    # Masks of zeros are not in files.
+    """Splits a slice that adds axes into a plain slice and EXPAND_DIMS."""
+    # Files leave out masks of 0.
     masks = {
         name: node.attr[f"{name}_mask"].i
         for name in _MASKS
@@ -109,7 +109,7 @@ def _is_new(entry):
 
 
 def _axes_to_add(entries):
-    """Axes one after another, those behind an ellipsis from the end."""
+    """Axes in order; axes after an ellipsis are counted from the end."""
     middle = len(entries)
     for place, entry in enumerate(entries):
         if "ellipsis" in entry:
@@ -123,10 +123,10 @@ def _axes_to_add(entries):
 
 
 def _of_integers(compute):
-    """What an op is for integers; LiteRT has it for floats."""
+    """Replaces an op for integers; LiteRT has it for floats only."""
 
     def rewrite(node, values):
-        # Biases of the last axis alone: files leave out what is the default.
+        # Biases of the last axis only: files leave out the default format.
         is_usual = tf.as_dtype(node.attr["T"].type).is_integer
         is_usual = is_usual and "data_format" not in node.attr
         return compute if is_usual else None
@@ -135,14 +135,14 @@ def _of_integers(compute):
 
 
 def _sign_bit(node, values):
-    """`keras.ops.argmax` and `argmin` of floats ask for it."""
+    """The sign bit, which `keras.ops.argmax` and `argmin` of floats read."""
     if node.attr["T"].type != tf.int32 or values[1] != tf.int32.min:
         return None
     return lambda numbers, bit: tf.where(numbers < 0, bit, 0)
 
 
 def _counts(node, values):
-    """`CategoryEncoding` counts ids, or tells which are there."""
+    """Counts of ids, or flags, in `CategoryEncoding`."""
     is_weighted = values[2] is None or len(values[2])
     is_binary = node.attr["binary_output"].b
 
@@ -158,7 +158,7 @@ def _counts(node, values):
 
 
 def _product(node, values):
-    """An einsum that sums nothing up, which is converted to a wrong shape."""
+    """An einsum without sums; the converter gives it a wrong shape."""
     terms, _, result = node.attr["equation"].s.decode().partition("->")
     terms = terms.split(",")
     if len(terms) != 2 or any(
@@ -178,11 +178,11 @@ def _product(node, values):
     return lambda x, y: spread(x, terms[0]) * spread(y, terms[1])
 
 
-# By op: its output, the dtypes of its inputs, by attribute, and a function of
-# an op and its constants that gives a function in its place, or None.
+# For each op: its output, attributes with the dtypes of its inputs, and a
+# function from op and constants to the function that replaces it, or None.
 _REWRITES = {
     "Abs": ("y", ["T"], _of_integers(lambda x: tf.maximum(x, -x))),
-    # Ids and an offset for each column, which Keras takes for a bias.
+    # Keras turns ids plus column offsets into a bias.
     "BiasAdd": ("output", ["T", "T"], _of_integers(lambda x, y: x + y)),
     "BitwiseAnd": ("z", ["T", "T"], _sign_bit),
     "DenseBincount": ("output", ["Tidx", "Tidx", "T"], _counts),

@@ -1,4 +1,4 @@
-"""What goes into a file beside its graph: labels, words, and who made it."""
+"""Labels, vocabulary and metadata in LiteRT files."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ from keras_compembed.utils.validation import require
 
 ENTRY = b"TFLITE_METADATA"
 _IDENTIFIER = b"M001"
-# Places of fields in their tables: ModelMetadata,
+# Slots of fields in their tables: ModelMetadata,
 _ABOUT = {"name": 0, "description": 1, "version": 2, "author": 4, "license": 5}
 _SUBGRAPHS, _MIN_PARSER = 3, 7
 # SubGraphMetadata,
@@ -28,14 +28,14 @@ _INPUTS, _OUTPUTS = 2, 3
 _TENSOR_NAME, _TENSOR_FILES = 0, 6
 # AssociatedFile.
 _FILE_NAME, _FILE_KIND = 0, 2
-# Kinds of files: a label for each place of the last axis, or for each number
-# that a tensor may hold; words by their ids.
+# Kinds of files: labels of places in the last axis, labels of the values of a
+# tensor, words by their ids.
 UNKNOWN, AXIS_LABELS, VALUE_LABELS, VOCABULARY = 0, 2, 3, 5
-# Versions of the schema: readers that are older refuse a file.
+# Versions of the schema; older readers refuse a file.
 _FIRST, _WITH_VOCABULARY = "1.0.0", "1.0.1"
 
 
-# A file in the zip archive behind a model.
+# A file in the zip archive at the end of a model.
 AttachedFile = collections.namedtuple(
     "AttachedFile", ("name", "content", "kind")
 )
@@ -43,7 +43,7 @@ AttachedFile = collections.namedtuple(
 
 @dataclasses.dataclass(frozen=True)
 class FileMetadata:
-    """Who made a LiteRT file, and what for, as the file itself says it."""
+    """Metadata of a LiteRT file: name, author and so on."""
 
     name: str | None = None
     description: str | None = None
@@ -56,15 +56,15 @@ class FileMetadata:
             if value is not None:
                 require(
                     isinstance(value, str) and value.strip(),
-                    f"`{name}` of `metadata` must be a string that is not "
-                    "empty, or None.",
+                    f"`{name}` of `metadata` must be None or a non-empty "
+                    "string.",
                     **{name: value},
                 )
                 check_text(name, value)
 
 
 def add_metadata(model, file_metadata, inputs, outputs):
-    """Notes in a model what it is and what its ends mean, in place."""
+    """Adds metadata of a model, its inputs and outputs, in place."""
     kinds = {file.kind for files in inputs.values() for file in files}
     about = {slot: getattr(file_metadata, x) for x, slot in _ABOUT.items()}
     builder = flatbuffers.Builder(1024)
@@ -87,7 +87,7 @@ def add_metadata(model, file_metadata, inputs, outputs):
 
 
 def _tensors(ends):
-    # MediaPipe reads the name of each tensor without looking if it has one.
+    # MediaPipe needs a name for each tensor.
     return [
         {
             _TENSOR_NAME: name,
@@ -100,7 +100,7 @@ def _tensors(ends):
 
 
 def _write(builder, fields):
-    """Place of a table whose fields are strings, small numbers or tables."""
+    """Place of a table with fields of strings, small numbers or tables."""
     fields = {
         slot: value
         for slot, value in fields.items()
@@ -126,10 +126,10 @@ def _write(builder, fields):
 
 
 def read_metadata(content):
-    """What `add_metadata` wrote, or whoever made a file."""
+    """Metadata and files of outputs, from any writer."""
     start = flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
     root = Table(content, UOffsetTFlags.py_type(start))
-    # What is empty says nothing.
+    # Drop empty fields.
     about = {
         name: text
         for name, slot in _ABOUT.items()
@@ -170,13 +170,12 @@ def _tables(table, slot):
 
 
 class FileContents:
-    """Labels, vocabulary and metadata on their way into a file."""
+    """Labels, vocabulary and metadata to add to a file."""
 
     def __init__(self, labels, metadata, task):
         require(
             labels is None or task != "embedder",
-            "`labels` must be None with task='embedder': vectors of texts "
-            "have no classes.",
+            "`labels` must be None with task='embedder', which has no classes.",
             labels=type(labels),
         )
         self._given = labels
@@ -188,7 +187,7 @@ class FileContents:
             name: AXIS_LABELS if array.dtype.kind == "f" else VALUE_LABELS
             for name, array in outputs.items()
         }
-        # Of the best classes ids are named, and not their probabilities.
+        # Labels name the ids of the best classes, not their probabilities.
         best = {
             name.removesuffix("ids") + part
             for name in class_sizes
@@ -208,12 +207,12 @@ class FileContents:
             raise ValueError(
                 "`labels` must name the classes for MediaPipe's TextClassifier."
                 f" Received: no labels for the {sizes[missing[0]]} classes of "
-                f"the output {missing[0]!r}. For vectors of texts, pass "
+                f"the output {missing[0]!r}. For text vectors, pass "
                 "Target('mediapipe', task='embedder')."
             )
 
     def add_to(self, content, model, vocabulary):
-        """Bytes of a file with all that belongs to it."""
+        """Bytes of a file with labels, vocabulary and metadata."""
         outputs = {name: [] for name in self._kinds}
         for name, lines in self.labels.items():
             prefix = "" if len(outputs) == 1 else f"{name}_"
@@ -233,10 +232,10 @@ class FileContents:
         if not files:
             return content
         whole = io.BytesIO(content)
-        # MediaPipe reads files in place, hence uncompressed.
+        # Uncompressed, because MediaPipe reads files in place.
         with zipfile.ZipFile(whole, "a", zipfile.ZIP_STORED) as archive:
             for file in files:
-                # With the date that it has by default, equal exports are equal.
+                # The default date makes equal exports equal.
                 archive.writestr(zipfile.ZipInfo(file.name), file.content)
         return whole.getvalue()
 
@@ -247,8 +246,8 @@ def _check_labels(labels, sizes):
     if not isinstance(labels, dict):
         require(
             len(sizes) == 1,
-            "`labels` must be a dict from names of outputs to lists of strings "
-            f"where a model has several outputs, {list(sizes)}.",
+            "`labels` must be a dict from output names to lists of strings "
+            f"for a model with several outputs, {list(sizes)}.",
             labels=type(labels),
         )
         labels = dict.fromkeys(sizes, labels)
@@ -277,9 +276,9 @@ def _check_list(labels, output, size):
     for place, label in enumerate(labels):
         rule = "differ from each other"
         if not isinstance(label, str) or not label.strip():
-            rule = "be strings that are not empty"
+            rule = "be non-empty strings"
         elif set(label) & set("\n\r\0"):
-            rule = "hold no line ends: they are lines of a file in the model"
+            rule = "have no line ends: each is a line of a text file"
         elif label not in known:
             rule = None
         require(not rule, f"`labels` must {rule}.", label=label, place=place)
@@ -288,13 +287,13 @@ def _check_list(labels, output, size):
     advice = ""
     if size == 1:
         advice = (
-            " One number is the probability of one class: pass its name, e.g. "
-            "labels=['spam'], or give the model an output for each class."
+            " A single output is the probability of one class: pass its name, "
+            "e.g. labels=['spam'], or give the model one output per class."
         )
     require(
         len(labels) == size,
         f"`labels` must name each of the {size} classes of the output "
-        f"{output!r} once, in the order of its numbers.{advice}",
+        f"{output!r} once, in the order of its values.{advice}",
         number=len(labels),
     )
     return tuple(str(label) for label in labels)

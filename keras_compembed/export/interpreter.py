@@ -138,8 +138,8 @@ class LiteRTModel:
         fixed = {each.batch for each in self._inputs.values()} - {None}
         require(
             len(fixed) < 2,
-            "Inputs of the file must have a common batch axis for `predict`; "
-            "call the model instead.",
+            "Inputs of the file must have one batch size for `predict`; call "
+            "the model instead.",
             batches=sorted(fixed),
         )
         batch_size = next(iter(fixed), batch_size)

@@ -1,4 +1,4 @@
-"""Gives the layers of a copy the forms that they have in LiteRT files."""
+"""Replaces the layers of a copy by their forms for LiteRT."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.validation import require
 
-# What hands on its input outside of training.
+# Layers that only pass on their input in inference.
 _PASSES = (
     keras.layers.ActivityRegularization,
     keras.layers.AlphaDropout,
@@ -35,9 +35,9 @@ _PASSES = (
 
 
 def exchange_forms(model, options):
-    """Gives layers their forms: these by layer, and names of folded layers."""
+    """Replaces layers; returns forms by layer, and names of folded layers."""
     layers = all_layers(model)
-    # All before one is exchanged: encoders of features are layers, too.
+    # Make all forms before the first exchange: encoders are layers as well.
     forms = {
         layer: layer.store.litert(options, layer.path)
         for layer in layers
@@ -52,13 +52,13 @@ def exchange_forms(model, options):
             )
     for layer in layers:
         if isinstance(layer, keras.layers.RNN):
-            # Not `unroll`: Keras then ignores `zero_output_for_mask`.
+            # Not by `unroll`: Keras then ignores `zero_output_for_mask`.
             unrolls = layer.unroll or options.unroll
             layer.inner_loop = functools.partial(inner_loop, layer, unrolls)
         elif isinstance(layer, keras.layers.TimeDistributed):
             layer.call = functools.partial(call_on_all_steps, layer)
         elif isinstance(getattr(layer, "selector", None), BeamTree):
-            # One matrix, in place of rows to be added up in each call.
+            # One matrix, instead of sums of rows in each call.
             parts = layer.selector.frontier(layer.scores)
             parts = [tf.constant(each.numpy()) for each in parts]
             layer.selector.frontier = functools.partial(_same, parts)
@@ -70,7 +70,7 @@ def _same(value, *args):
 
 
 def _rewrite_graphs(model, forms, options):
-    """Pools by tables, and folds layers into them; names of the latter."""
+    """Pools by tables and folds layers into them; returns folded names."""
     graphs = Graphs(model)
     tables = {layer for layer in forms if _is_plain(layer, forms[layer])}
     poolings = find_poolings(
@@ -90,7 +90,7 @@ def _rewrite_graphs(model, forms, options):
             folded[owner.name] = None
         if pooling is not None and (made or form.sums_faster(shape[1])):
             pooled[layer] = pooling
-    # What pools rows of others, too, which stay.
+    # Layers that also pool rows of other tables stay.
     stay = {
         pooling.operation
         for pooling in poolings.values()
@@ -111,7 +111,7 @@ def _rewrite_graphs(model, forms, options):
 
 
 def _only_reader(graphs, graph, node):
-    """The layer that alone reads what a look-up or its pooling gives."""
+    """The only layer that reads the output of a lookup or its pooling."""
     if graphs.num_calls(node.operation) > 1 or _has_other_value(node.operation):
         return None
     (output,) = node.outputs
@@ -122,7 +122,7 @@ def _only_reader(graphs, graph, node):
 
 
 def _is_plain(layer, form):
-    """Whether a layer does no more than its own base."""
+    """Whether a layer overrides nothing of its base class."""
     return (
         form.has_features
         and type(layer).call is LookupLayer.call
@@ -131,7 +131,7 @@ def _is_plain(layer, form):
 
 
 def _has_other_value(layer):
-    """Whether there may be something else where there is nothing to add up."""
+    """Whether an empty text may have another value than zeros."""
     combiner = getattr(layer, "combiner", None)
     return bool(
         combiner
@@ -143,7 +143,7 @@ def _has_other_value(layer):
 
 @dataclasses.dataclass(frozen=True)
 class FormCombiner(Combiner):
-    """A combiner that adds up rows by the form of a store."""
+    """A combiner that sums rows by the form of a store."""
 
     form: object = None
 
@@ -186,7 +186,7 @@ class FormCombiner(Combiner):
         weights = tf.cast(weights, tf.float32)
         if not math.isnan(self.empty_value):
             return self.form.pool(ids, weights=weights)
-        # Not into products, which may be of 8-bit numbers.
+        # NaN must not enter products, which may be int8.
         lost = tf.not_equal(weights, weights)
         sums = self.form.pool(ids, weights=tf.where(lost, 0.0, weights))
         is_lost = tf.reduce_any(lost, axis=1, keepdims=True)
@@ -194,7 +194,7 @@ class FormCombiner(Combiner):
 
 
 def fold_into(form, layer, owner, options, sums, length):
-    """Pairs by which a look-up does its reader's work; {} if that is slow."""
+    """Replacements that fold a reader into a lookup; {} if that is slow."""
     is_dense = type(owner) is keras.layers.Dense
     if not _can_fold(owner, form, options, sums):
         return {}
@@ -212,12 +212,12 @@ def fold_into(form, layer, owner, options, sums, length):
 
 
 def _pays(options, form, sums, length, width):
-    """Whether kernels shall become part of a table."""
+    """Whether folding kernels into a table is faster."""
     if not form.can_fold:
         return False
     quantize = options.quantize
     number = WEIGHT_BYTES[quantize]
-    # Of layers, unlike of codebooks.
+    # Bytes per weight of a layer; codebooks have others.
     of_kernel = 4 if quantize == "int8_codebooks" else number
     before = number * form.num_numbers
     before += of_kernel * form.store.output_dim * width
@@ -229,10 +229,10 @@ def _pays(options, form, sums, length, width):
 
 
 def _can_fold(owner, form, options, sums):
-    """Whether a layer computes what its kernel says, in ops of its table."""
+    """Whether a layer is only a product with its kernel, as its table needs."""
     if type(owner) is keras.layers.Conv1D:
         is_usual = (
-            # Only of matrices, not of kernels, can int8 be asked for.
+            # int8 can be set for matrices only, not for kernels.
             options.quantize != "int8_codebooks"
             and owner.groups == 1
             and owner.data_format == "channels_last"
@@ -252,14 +252,14 @@ def _can_fold(owner, form, options, sums):
 
 
 def _finish(layer, outputs):
-    """Adds the bias of a layer, and its activation."""
+    """Applies the bias and activation of a layer."""
     if layer.bias is not None:
         outputs = keras.ops.add(outputs, layer.bias)
     return outputs if layer.activation is None else layer.activation(outputs)
 
 
 class Twin(keras.layers.Layer):
-    """Gives what a function makes of the first input of a layer."""
+    """Applies a function to the first input of a layer."""
 
     def __init__(self, layer, function):
         super().__init__(name=layer.name)
@@ -277,7 +277,7 @@ def takes(layer, name):
 
 
 def call_on_all_steps(layer, inputs, training=None, mask=None):
-    """In place of the method `call` of a `TimeDistributed` layer."""
+    """Replaces the method `call` of a `TimeDistributed` layer."""
 
     def merge(tensor):
         shape = tf.concat([[-1], tf.shape(tensor)[2:]], axis=0)
@@ -304,7 +304,7 @@ def call_on_all_steps(layer, inputs, training=None, mask=None):
 def inner_loop(
     layer, unrolls, sequences, initial_state, mask=None, training=False
 ):
-    """In place of the method `inner_loop` of a recurrent layer."""
+    """Replaces the method `inner_loop` of a recurrent layer."""
     cell_kwargs = {}
     if takes(layer.cell, "training"):
         cell_kwargs["training"] = training
@@ -324,7 +324,7 @@ def inner_loop(
     def pack(states):
         return keras.tree.pack_sequence_as(initial_state, list(states))
 
-    # Its value counts only where the mask hides the first step: zeros there.
+    # Its value counts only if the mask hides the first step; then it is 0.
     first, _ = run_cell(sequences[:, 0], pack(states))
     output = tf.zeros_like(first)
 
@@ -345,11 +345,11 @@ def inner_loop(
         return new_output, new_states
 
     if unrolls:
-        # Without a loop, for runtimes that have none.
+        # Unroll for runtimes without loops.
         require(
             sequences.shape[1] is not None,
-            "Layers that are unrolled must have inputs of a known length: give "
-            "the tokenizer a `sequence_length`, or the input a shape.",
+            "Unrolled layers must have inputs of a known length: give the "
+            "tokenizer a `sequence_length`, or the input a shape.",
             layer=layer.name,
             shape=tuple(sequences.shape),
         )
@@ -384,7 +384,7 @@ def inner_loop(
 
 
 def _where(seen, new, old):
-    """`new` for the rows seen, else `old`."""
+    """`new` where `seen`, else `old`."""
     for _ in range(len(new.shape) - 1):
         seen = tf.expand_dims(seen, -1)
     return tf.where(seen, new, old)

@@ -1,4 +1,4 @@
-"""The part of a model that turns texts into ids, and the part behind it."""
+"""Splits a model into its tokenizer and the rest."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ from keras_compembed.utils.validation import require
 
 # Name of the input of files that take texts.
 TEXT = "text"
-# Texts on which files are compared with Keras.
+# Texts to compare files and Keras on.
 _HARD = (
     "",
     " ",
@@ -39,30 +39,30 @@ _HARD = (
     "\u2581under \U0010ffff \u0130stanbul \u1e9e",
 )
 _NUM_TEXTS, _NUM_TOKENS, _LONG = 4, 12, 500
-# What every model takes.
+# A length of text that every model accepts.
 _SHORT = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitModel:
-    """A model that takes texts, in two parts."""
+    """A model that takes texts, as tokenizer and rest."""
 
     layer: keras.layers.Layer
     model: keras.Model
 
     def signature(self, batch=None):
-        """Specs of the ids. Tokenizers give int32 in files."""
+        """Specs of the ids, which are int32 in files."""
         shape = (batch, *self.model.inputs[0].shape[1:])
         return tf.TensorSpec(shape, "int32", "ids")
 
     def vocabulary_files(self):
-        """What an app needs to turn texts into ids, as `AttachedFile`s."""
+        """Files that an app needs to turn texts into ids: `AttachedFile`s."""
         if isinstance(self.layer, SentencePieceTokenizer):
             return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
         if any(set("\r\n") & set(token) for token in self.vocabulary):
             warnings.warn(
-                "The file holds no vocabulary: tokens of "
-                f"{self.layer.name!r} have line ends, and would not be lines.",
+                "The file has no vocabulary: tokens of "
+                f"{self.layer.name!r} contain line ends.",
                 stacklevel=4,
             )
             return []
@@ -79,30 +79,30 @@ class SplitModel:
         return np.array([" ".join(self.vocabulary[:_NUM_TOKENS])], object)
 
     def as_tokenizer(self):
-        """A `Tokenizer` that gives the ids of the layer."""
+        """A `Tokenizer` with the ids of the layer."""
         if isinstance(self.layer, Tokenizer):
             return self.layer
         return as_tokenizer(self.layer)
 
 
 def split_model(model):
-    """Cuts a model behind the layer that turns its texts into ids."""
+    """Cuts a model after its tokenizer; None if it takes no texts."""
     inputs = getattr(model, "inputs", None) or []
     if not any(each.dtype == "string" for each in inputs):
         return None
     layer, behind = _cut(model)
     require(
         behind is not None,
-        "The ids of a tokenizer must go to other layers of the model, and not "
-        "out of it.",
+        "The ids of a tokenizer must go to other layers of the model; they "
+        "cannot be its output.",
         outputs=layer.name,
     )
     split = SplitModel(layer, behind)
     (rows,) = num_ids_of_inputs(behind, [None])
     require(
         rows is None or len(split.vocabulary) <= rows,
-        "The vocabulary of a model must not be larger than the table that its "
-        "ids go to: ids beyond have no row.",
+        "The vocabulary must not be larger than the embedding table: the last "
+        "ids would have no row.",
         tokens=len(split.vocabulary),
         input_dim=rows,
     )
@@ -110,13 +110,13 @@ def split_model(model):
 
 
 def _cut(model):
-    """The layer of a model that reads its text, and the model behind it."""
+    """The tokenizer of a model, and the model after it."""
     node = _find_reader(model)
     layer, inner = node.operation, None
     if is_open(layer):
         layer, inner = _cut(layer)
     if isinstance(model, keras.Sequential):
-        # As files name the output of any Sequential.
+        # The name that files give to the output of a Sequential model.
         outputs = {"output_0": model.outputs[0]}
     else:
         outputs = model.output
@@ -124,8 +124,8 @@ def _cut(model):
         (ids,) = node.output_tensors
         if any(each is ids for each in keras.tree.flatten(outputs)):
             return layer, None
-        # TextVectorization makes int64 numbers, which all that reads them
-        # would have to turn into int32.
+        # TextVectorization gives int64, which each reader would have to cast
+        # to int32.
         return layer, keras.models.clone_model(
             keras.Model(ids, outputs, name=model.name),
             keras.Input(batch_shape=ids.shape, dtype="int32"),
@@ -148,9 +148,9 @@ def _find_reader(model):
     """The node that reads the text of a model."""
     require(
         len(model.inputs) == 1,
-        "A model that takes texts must have one input, the text. One that "
-        "begins behind its tokenizer, `keras.Model` from ids, may have "
-        "several, with Target(runtime='litert').",
+        "A model that takes texts must have one input, the text. For several "
+        "inputs, export the part after the tokenizer, a `keras.Model` from "
+        "ids, for Target(runtime='litert').",
         inputs=[each.name for each in model.inputs],
     )
     nodes = list_readers(model.outputs, model.inputs[0])
@@ -166,17 +166,16 @@ def _find_reader(model):
             return nodes[0]
     names = [f"{each.name} ({type(each).__name__})" for each in layers.values()]
     raise ValueError(
-        "The text of a model must go to one layer that turns it into ids, a "
-        "tokenizer of `keras_compembed.text` or a "
-        "`keras.layers.TextVectorization` with output_mode='int' and "
-        "ragged=False, called once, in a model that is Sequential or "
-        "functional; a model that begins behind the layer takes ids. Received: "
+        "The text input must go to one tokenizer of `keras_compembed.text`, or "
+        "one `keras.layers.TextVectorization` with output_mode='int' and "
+        "ragged=False, called once, in a Sequential or functional model. Or "
+        "export the part of the model after the tokenizer. Received: "
         f"a text that goes to {names}, in {len(nodes)} calls."
     )
 
 
 def list_readers(outputs, text):
-    """Nodes on the way to some outputs that read one tensor."""
+    """Nodes before some outputs that read a tensor."""
     return [
         node
         for node in list_nodes(outputs)
@@ -185,12 +184,12 @@ def list_readers(outputs, text):
 
 
 def find_readers(model, tensor):
-    """Layers that read a tensor of a model, those of models in it too."""
+    """Layers that read a tensor of a model, also in nested models."""
     return list({id(x): x for x in _list_reads(model, tensor)}.values())
 
 
 def find_own_readers(model, tensor):
-    """Of these, the ones that read nothing else, and that no layer holds."""
+    """Readers of a tensor that read nothing else and are in no other layer."""
     reads = collections.Counter(map(id, _list_reads(model, tensor)))
     calls = collections.Counter(map(id, _list_calls(model)))
     readers = find_readers(model, tensor)
@@ -202,7 +201,7 @@ def _list_reads(model, tensor):
     found = []
     for node in list_readers(model.outputs, tensor):
         layer = node.operation
-        # As `mask_zero` tells ids from 0, which stays 0.
+        # The mask of `mask_zero` is no reader of ids: 0 stays 0.
         if type(layer).__name__ == "NotEqual":
             if tuple(node.arguments.args[1:]) == (0,):
                 continue
@@ -216,7 +215,7 @@ def _list_reads(model, tensor):
 
 
 def _list_calls(model):
-    """A layer for each call in a model, and those that it holds."""
+    """A layer for each call in a model, with layers in it."""
     found = []
     for node in list_nodes(model.outputs):
         layer = node.operation
@@ -241,15 +240,15 @@ def convert_tokenizer(tokenizer):
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [function], tokenizer
     )
-    # With ops of TensorFlow allowed, the tokenizer would be one of them.
+    # If ops of TensorFlow were allowed, the tokenizer would become one.
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     converter.allow_custom_ops = True
     return converter.convert()
 
 
 def _default_texts(vocabulary):
-    """A list of texts: hard ones, and those made of tokens that are known."""
-    # Pieces say by this where words begin.
+    """A list of hard texts, and of texts made of known tokens."""
+    # This sign marks the beginning of a word in pieces.
     tokens = [token.replace("\u2581", " ") for token in vocabulary]
     rng = np.random.default_rng(0)
     texts = list(_HARD)
@@ -279,7 +278,7 @@ def as_texts(inputs, read_text):
 
 
 def run_on_texts(model, split, given=None):
-    """Texts, one at a time, and what a model gives for them."""
+    """Texts, one at a time, and the outputs of a model for them."""
     found = []
     for text in _default_texts(split.vocabulary) if given is None else given:
         texts = [text]
@@ -293,7 +292,7 @@ def run_on_texts(model, split, given=None):
 def _run(model, split, sample):
     if split.layer(sample).shape[1]:
         return run_keras(model, sample)
-    # TextVectorization makes no id at all of an empty text by itself, of which
-    # there is no average. In a batch with others it is padded, as in a file.
+    # TextVectorization gives no ids for an empty text alone, so there is no
+    # mean. In a batch with another text it is padded, as in a file.
     outputs = run_keras(model, np.array([sample[0], "x"], object))
     return {name: array[:1] for name, array in outputs.items()}
