@@ -1,4 +1,4 @@
-"""Keras layers that turn texts into ids; they need the extra `text`."""
+"""Tokenizers: Keras layers from texts to ids (needs the extra `text`)."""
 
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer

@@ -1,4 +1,4 @@
-"""SentencePiece models as bytes: what is in one, and how to make one up."""
+"""Reads, builds and shrinks SentencePiece models."""
 
 import collections
 import functools
@@ -17,11 +17,11 @@ from keras_compembed.utils.extras import import_extra
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 FOUND = (NORMAL, USER_DEFINED)
 UNIGRAM = 1
-# What SentencePiece writes for a space, and puts before the first word.
+# SentencePiece's sign for a space; it also precedes the first word.
 SPACE = "\u2581"
-# Name of rules that have been made as few as the pieces need.
+# Name of rules that `compact` has reduced.
 _COMPACT = "compact"
-# SentencePiece's protocol messages, the part of them that is needed.
+# The needed part of SentencePiece's protocol messages.
 _PACKAGE = "keras_compembed.sentencepiece"
 # https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 # Name of a field: number, type, default.
@@ -53,14 +53,14 @@ _MESSAGES = {
         "normalizer_spec": (3, "NormalizerSpec", None),
     },
 }
-# Whitespace becomes the sign for it, which is in pieces.
+# Whitespace, which becomes `SPACE` in pieces.
 _SPACES = " \t\r\n"
-# Where to begin to look for characters of 1 to 4 bytes.
+# The first code to try for characters of 1 to 4 bytes.
 _FIRST = {1: 1, 2: 0x80, 3: 0x800, 4: 0x10000}
 _LAST = {1: 0x7F, 2: 0x7FF, 3: 0xFFFF, 4: 0x10FFFF}
 
 
-# Bytes of a piece of text; its id is its place in the list of all.
+# A piece, with its content as bytes; its id is its place in the list.
 Piece = collections.namedtuple(
     "Piece", "content score kind", defaults=(0.0, NORMAL)
 )
@@ -96,7 +96,7 @@ def _pool():
                 field.label = types.LABEL_REPEATED
             if default is not None:
                 field.default_value = default
-    # One of its own: others may know messages of the same names.
+    # A separate pool: others may have messages of the same names.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
@@ -113,7 +113,7 @@ def parse(model):
     if reason or kinds.get(proto.trainer_spec.unk_id) != UNKNOWN:
         raise ValueError(
             "`model` must be a SentencePiece model, the bytes of a `.model` "
-            f"file. Received: {len(model)} bytes that are none."
+            f"file. Received: {len(model)} other bytes."
         ) from reason
     return proto
 
@@ -123,7 +123,7 @@ def build(pieces, replacements, eos_id=-1):
     (unknown_id,) = (
         place for place, each in enumerate(pieces) if each.kind == UNKNOWN
     )
-    # A `string` field that need not be UTF-8: written field by field.
+    # Written by hand: this `string` field may be no UTF-8.
     body = b"".join(_field(1, _write_piece(piece)) for piece in pieces)
     trainer = _class_of("TrainerSpec")(
         unk_id=unknown_id, bos_id=-1, eos_id=eos_id, pad_id=-1
@@ -142,7 +142,7 @@ def build(pieces, replacements, eos_id=-1):
 
 
 def compact(proto):
-    """Makes a model as small as it can be without any id being another."""
+    """Makes a model as small as possible with the same ids."""
     spec = proto.normalizer_spec
     if spec.name == _COMPACT:
         return
@@ -150,12 +150,12 @@ def compact(proto):
     rules = compact_rules(read_rules(spec.precompiled_charsmap), pieces)
     spec.precompiled_charsmap = _compile(rules)
     spec.name = _COMPACT
-    # Older packages put texts to test a model with into it.
+    # Older packages store test texts in a model.
     proto.DiscardUnknownFields()
 
 
 def needed_pieces(proto):
-    """Places of the pieces that every part of a model must have."""
+    """Places of the pieces that each smaller model must keep."""
     found = {
         place
         for place, piece in enumerate(proto.pieces)
@@ -170,7 +170,7 @@ def needed_pieces(proto):
 
 
 def select(proto, places):
-    """A `ModelProto` of a part of the pieces, those of `needed_pieces` too."""
+    """A `ModelProto` with some of the pieces, including `needed_pieces`."""
     new = type(proto)()
     new.CopyFrom(proto)
     del new.pieces[:]
@@ -181,14 +181,14 @@ def select(proto, places):
         place = getattr(spec, name)
         is_there = 0 <= place < len(proto.pieces)
         setattr(spec, name, places.index(place) if is_there else -1)
-    # Less pieces need less rules.
+    # Fewer pieces need fewer rules.
     new.normalizer_spec.name = ""
     return new
 
 
 def count_bytes(tokenizer):
-    """Bytes of what a `FastSentencepieceTokenizer` has in a file."""
-    # Nothing public has it.
+    """Bytes of a `FastSentencepieceTokenizer` in a file."""
+    # There is no public attribute.
     return int(tokenizer._converted_model.shape[0])
 
 
@@ -198,7 +198,7 @@ def _compile(replacements):
     lines = [
         f"{_codes(old)}\t{_codes(new)}" for old, new in replacements.items()
     ]
-    # It tells the number of rules each time.
+    # Silence its log of the number of rules.
     sentencepiece.set_min_log_level(1)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rules.tsv"
@@ -231,7 +231,7 @@ def _varint(number):
 
 
 def compact_rules(rules, pieces):
-    """Fewer and simpler rules that lead to the same ids in every text."""
+    """Fewer and simpler rules with the same ids for every text."""
     known = set(_SPACES).union(*pieces)
     kept, droppable = {}, {}
     simplify = _Simplify(known)
@@ -242,12 +242,12 @@ def compact_rules(rules, pieces):
             and known.isdisjoint(new)
             and len(old.encode()) == len(new.encode())
         )
-        # No rule may leave a string as it is.
+        # A rule must change its string.
         (droppable if is_droppable else kept)[old] = (
             simple if simple != old else new
         )
-    # Where a rule of several characters is dropped, another may fit one of
-    # them that did not get its turn before.
+    # Without a rule of several characters, another rule may apply to one of
+    # them.
     several = {old: new for old, new in droppable.items() if len(old) > 1}
     beginnings = {old[0] for old in kept}
     while several:
@@ -258,13 +258,13 @@ def compact_rules(rules, pieces):
             kept[old] = several.pop(old)
             beginnings.add(old[0])
     if not kept:
-        # The tokenizer reads beyond the end of no rules at all.
+        # Without any rule, the tokenizer reads beyond the end.
         one, other = (chr(code) for code in _unknown_codes(4, known, 2))
         kept[one] = other
     return kept
 
 
-# Trained models have one of a few tables.
+# Trained models share a few tables.
 @functools.lru_cache(maxsize=1)
 def read_rules(table):
     """Rules in SentencePiece's own form, as a dict."""
@@ -279,7 +279,7 @@ def read_rules(table):
     labels = nodes & 0x800000FF
     every_byte = np.arange(1, 256)
 
-    # Many beginnings share their endings.
+    # Many prefixes share suffixes.
     @functools.cache
     def endings(node):
         base = behind[node]
@@ -301,7 +301,7 @@ def read_rules(table):
 
 
 class _Simplify(dict):
-    """For `str.translate`: one character in place of all unknown ones."""
+    """For `str.translate`: replaces all unknown characters by one."""
 
     def __init__(self, known):
         super().__init__()
@@ -322,7 +322,7 @@ class _Simplify(dict):
 
 
 def _unknown_codes(size, known, count):
-    """The first characters of so many bytes that are not known."""
+    """The first `count` unknown characters of `size` bytes."""
     codes = range(_FIRST[size], _LAST[size] + 1)
     unknown = (code for code in codes if chr(code) not in known)
     return list(itertools.islice(unknown, count))

@@ -1,4 +1,4 @@
-"""Pieces of words, by SentencePiece."""
+"""A tokenizer of SentencePiece pieces."""
 
 import base64
 import io
@@ -17,18 +17,18 @@ from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
-# The trainer takes long for long lines, and leaves out the longest.
+# Words per line: the trainer is slow for long lines and skips the longest.
 _WORDS = 1000
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SentencePieceTokenizer(Tokenizer):
-    """Turns texts into ids of SentencePiece pieces, inside a Keras model.
+    """Splits texts into SentencePiece pieces and returns their ids.
 
-    It computes by tensorflow-text's `FastSentencepieceTokenizer`, the one
-    tokenizer that phones and browsers run unmodified (MediaPipe Tasks). The
-    model travels in the layer's config, hence in `.keras` files.
+    It uses tensorflow-text's `FastSentencepieceTokenizer`, the only tokenizer
+    that unmodified MediaPipe Tasks runs on phones and in browsers. The layer's
+    config, and so a `.keras` file, includes the SentencePiece model.
 
     Example:
 
@@ -46,15 +46,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     Args:
         model: Bytes of a SentencePiece model, or the path of its `.model`
-            file. Models of kind unigram, without bytes as pieces. Tabs and
-            line ends are spaces, whatever its rules say.
-        pad_id: Optional integer, the id that rows are filled up with. Defaults
-            to `None`, that of the model, if it was trained with one.
-        add_bos: Boolean. Whether a text begins with the model's token for
-            that. Defaults to `False`.
-        add_eos: Boolean. Whether it ends with one. Defaults to `False`.
-        sequence_length, unknown_if_empty, **kwargs: Same as for
-            `WordTokenizer`, as are inputs and outputs.
+            file. It must be a unigram model without byte fallback. Tabs and
+            line ends always count as spaces.
+        pad_id: Optional integer, the id of padding. Defaults to `None`: the
+            padding id of the model, if it has one.
+        add_bos: Boolean. Whether to begin each text with the model's
+            begin-of-sentence token. Defaults to `False`.
+        add_eos: Boolean. Whether to end each text with its end-of-sentence
+            token. Defaults to `False`.
+        sequence_length, unknown_if_empty, **kwargs: See `WordTokenizer`, also
+            for the shapes of inputs and outputs.
 
     References:
         - [Kudo & Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -84,8 +85,7 @@ class SentencePieceTokenizer(Tokenizer):
             require(
                 0 <= pad_id < size,
                 "`pad_id` must be given for a SentencePiece model without a "
-                "token for padding: the id to fill rows up with, which an "
-                "embedding with `mask_zero` leaves out if it is 0.",
+                "padding token. An embedding with `mask_zero` masks the id 0.",
                 pad_id=None,
             )
         check_positive_int("pad_id", pad_id, 0, size - 1)
@@ -96,7 +96,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.add_eos = _check_end("add_eos", add_eos, spec.eos_id)
         self.model = proto.SerializeToString()
         self._pieces = [piece.piece for piece in proto.pieces]
-        # A layer may be made while a function is traced.
+        # A layer may be created while a function is traced.
         with tf.init_scope():
             self._tokenizer = text.FastSentencepieceTokenizer(
                 self.model, add_bos=self.add_bos, add_eos=self.add_eos
@@ -110,17 +110,17 @@ class SentencePieceTokenizer(Tokenizer):
         lowercase: bool = True,
         **kwargs: object,
     ) -> "SentencePieceTokenizer":
-        """A tokenizer of pieces learned from texts.
+        """Learns a vocabulary from texts and returns a tokenizer.
 
-        Ids 0 and 1 are padding and the unknown.
+        Id 0 is padding and id 1 unknown pieces.
 
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
-            vocabulary_size: Integer, the most pieces, the two included; few
-                texts give fewer. Defaults to `8000`.
-            lowercase: Boolean. Whether upper and lower case are alike (Unicode
-                case folding). Defaults to `True`.
-            **kwargs: Further arguments of the layer.
+            vocabulary_size: Integer, the largest number of pieces, including
+                ids 0 and 1. Few texts give fewer. Defaults to `8000`.
+            lowercase: Boolean. Whether to ignore case (Unicode case folding).
+                Defaults to `True`.
+            **kwargs: Other arguments of the layer.
         """
         sentencepiece = import_extra("sentencepiece", "text")
         check_positive_int("vocabulary_size", vocabulary_size, 3)
@@ -142,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
                 pad_piece="[PAD]",
                 unk_piece="[UNK]",
                 minloglevel=2,
-                # The order of sums decides which pieces stay.
+                # The order of sums affects which pieces stay.
                 num_threads=1,
                 max_sentence_length=1 << 20,
                 # Few texts give fewer pieces.
@@ -152,8 +152,8 @@ class SentencePieceTokenizer(Tokenizer):
             if problems:
                 raise problems[0] from None
             raise ValueError(
-                "`texts` must give as many pieces as `vocabulary_size` says. "
-                f"Received: vocabulary_size={vocabulary_size}, of which "
+                "`vocabulary_size` must fit the number of pieces in `texts`. "
+                f"Received: vocabulary_size={vocabulary_size}. "
                 f"SentencePiece says: {error}"
             ) from error
         return cls(content.getvalue(), **kwargs)
@@ -205,7 +205,7 @@ def _read(model):
 
 
 def _lines(texts, problems):
-    """What the trainer reads: short lines. No piece goes beyond a word."""
+    """Short lines for the trainer. No piece exceeds a word."""
     is_empty = True
     try:
         for text in read_texts(texts):
@@ -227,10 +227,9 @@ def _check_kind(proto):
         spec.model_type == piece_table.UNIGRAM
         and not {piece_table.BYTE, piece_table.UNUSED} & kinds
         and not spec.treat_whitespace_as_suffix,
-        "`model` must be a SentencePiece model of kind 'unigram', without "
-        "bytes as pieces and unused pieces, with the sign for a space before "
-        "words: the tokenizer of phones reads no other. Train one with "
-        "`SentencePieceTokenizer.train`.",
+        "`model` must be a unigram SentencePiece model without byte fallback "
+        "and unused pieces, with a space sign before words: MediaPipe reads no "
+        "other. Train one with `SentencePieceTokenizer.train`.",
         kind=_KINDS.get(spec.model_type, spec.model_type),
         has_bytes=piece_table.BYTE in kinds,
         has_unused=piece_table.UNUSED in kinds,
@@ -241,7 +240,7 @@ def _check_kind(proto):
 def _check_end(name, value, token_id):
     require(
         not check_boolean(name, value) or token_id >= 0,
-        f"`{name}` needs a SentencePiece model with such a token.",
+        f"`{name}` needs a SentencePiece model with this token.",
         **{name: value},
     )
     return value

@@ -1,4 +1,4 @@
-"""What all tokenizers share: texts in, padded ids out."""
+"""Base of tokenizers: texts in, padded ids out."""
 
 import collections
 import itertools
@@ -16,9 +16,9 @@ _AT_ONCE = 1024  # Texts.
 
 
 class Tokenizer(keras.layers.Layer):
-    """Base of the layers that turn texts into ids."""
+    """Base of layers from texts to ids."""
 
-    # Attributes that are arguments of the constructor.
+    # Attributes that are constructor arguments.
     _settings = ()
 
     def __init__(
@@ -29,7 +29,7 @@ class Tokenizer(keras.layers.Layer):
         unknown_if_empty: bool = True,
         **kwargs: object,
     ):
-        # A policy for numbers says nothing of strings and ids.
+        # Dtype policies do not apply to strings and ids.
         kwargs.pop("dtype", None)
         super().__init__(dtype="int32", **kwargs)
         check_positive_int("sequence_length", sequence_length, optional=True)
@@ -40,13 +40,13 @@ class Tokenizer(keras.layers.Layer):
             "unknown_if_empty", unknown_if_empty
         )
         self.supports_jit = False
-        # Lists of strings, as Keras's own layers for text take them.
+        # Accept lists of strings, as Keras's text layers do.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids: the `input_dim` of an embedding behind."""
+        """Number of ids: the `input_dim` of the next embedding."""
         return len(self.get_vocabulary())
 
     def get_vocabulary(self) -> list:
@@ -54,7 +54,7 @@ class Tokenizer(keras.layers.Layer):
         raise NotImplementedError
 
     def count_bytes(self) -> int:
-        """Bytes of what a file needs to tokenize as the layer does."""
+        """Bytes of the tokenizer in a file."""
         raise NotImplementedError
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -63,20 +63,20 @@ class Tokenizer(keras.layers.Layer):
 
     @property
     def needed_ids(self) -> set:
-        """Set of the ids that every part of the vocabulary must have."""
-        # Layers may mask id 0, whatever it is.
+        """Set of the ids that each pruned vocabulary must keep."""
+        # Layers may mask id 0, whatever its token.
         return {0, self.pad_id, self.unknown_id}
 
     def select(self, ids: Iterable) -> "Tokenizer":
-        """A tokenizer whose id `i` is the token that is `ids[i]` here.
+        """Returns a tokenizer with some of the tokens: id `i` is `ids[i]` here.
 
         Args:
-            ids: Integers in ascending order, `needed_ids` among them.
+            ids: Integers in ascending order, including `needed_ids`.
         """
         raise NotImplementedError
 
     def count_ids(self, texts: Iterable) -> np.ndarray:
-        """How often each id is in texts, an int64 array."""
+        """Counts each id in texts; returns an int64 array."""
         counts = np.zeros(self.vocabulary_size, "int64")
         texts = iter(read_texts(texts))
         while part := list(itertools.islice(texts, _AT_ONCE)):
@@ -90,16 +90,16 @@ class Tokenizer(keras.layers.Layer):
         min_count: int = 1,
         vocabulary_size: int | None = None,
     ) -> np.ndarray:
-        """Ids of the tokens that texts have, and those that are needed.
+        """Returns the ids that texts use, and `needed_ids`.
 
         They are an int64 array in ascending order.
 
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
-            min_count: Positive integer, how often a token must occur. Defaults
+            min_count: Positive integer, the least count of a token. Defaults
                 to `1`.
-            vocabulary_size: Optional positive integer, the most ids; the most
-                frequent are taken. Defaults to `None`.
+            vocabulary_size: Optional positive integer, the largest number of
+                ids; the most frequent are kept. Defaults to `None`: no limit.
         """
         check_positive_int("min_count", min_count)
         counts = self.count_ids(texts)
@@ -118,10 +118,10 @@ class Tokenizer(keras.layers.Layer):
         min_count: int = 1,
         vocabulary_size: int | None = None,
     ) -> "Tokenizer":
-        """A smaller tokenizer, of the tokens that texts have.
+        """Returns a smaller tokenizer, with the tokens that texts use.
 
-        Its ids are others: a model that was trained with this tokenizer is
-        cut by `keras_compembed.compression.prune_vocabulary`.
+        Ids change. For a model trained with this tokenizer, call
+        `keras_compembed.compression.prune_vocabulary`.
 
         Args:
             texts, min_count, vocabulary_size: Same as in `find_ids`.
@@ -133,13 +133,13 @@ class Tokenizer(keras.layers.Layer):
 
     @property
     def compute_dtype(self):
-        # Of the inputs, for models that begin with the layer.
+        # Dtype of the inputs, for models that begin with the layer.
         return "string"
 
     variable_dtype = compute_dtype
 
     def call(self, inputs):
-        # Strings live on processors.
+        # Strings are on the CPU.
         with tf.device("CPU:0"):
             texts = self._as_texts(inputs)
             ids = self._pad(self.tokenize(tf.reshape(texts, [-1])))
@@ -187,7 +187,7 @@ class Tokenizer(keras.layers.Layer):
     def _pad(self, rows):
         ids = rows.to_tensor(self.pad_id, shape=(None, self.sequence_length))
         if self.sequence_length is None:
-            # Layers behind take no axis of length 0.
+            # Later layers accept no axis of length 0.
             ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=self.pad_id)
             ids = ids[:, : tf.maximum(tf.shape(ids)[1] - 1, 1)]
         if self.unknown_if_empty:
@@ -198,17 +198,17 @@ class Tokenizer(keras.layers.Layer):
 
 
 def check_each_once(items, kind):
-    """Raises if a word or piece of a vocabulary comes twice."""
+    """Raises if a word or piece of a vocabulary is repeated."""
     ((item, times),) = collections.Counter(items).most_common(1)
     rule = f"`vocabulary` must hold each {kind} once."
     require(times == 1, rule, **{kind: item}, times=times)
 
 
 def read_texts(texts):
-    """Yields the strings of a list, an array or a data set."""
+    """Yields the strings of a list, an array or a dataset."""
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__iter__"):
         raise ValueError(
-            "`texts` must be an iterable of strings. Received: one object of "
+            "`texts` must be an iterable of strings. Received: an object of "
             f"type {type(texts).__name__}."
         )
     is_empty = True
@@ -224,7 +224,7 @@ def read_texts(texts):
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                "`texts` must hold text that UTF-8 can hold. "
+                "`texts` must be valid UTF-8. "
                 f"Received: {text[:80]!r} ({error})."
             ) from error
         is_empty = False

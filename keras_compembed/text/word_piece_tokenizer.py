@@ -1,4 +1,4 @@
-"""Pieces of words, as BERT reads them."""
+"""The WordPiece tokenizer of BERT."""
 
 import os
 from collections.abc import Iterable
@@ -21,15 +21,15 @@ _PAD, _UNKNOWN, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class WordPieceTokenizer(Tokenizer):
-    """Turns texts into ids of BERT's pieces of words, inside a Keras model.
+    """Splits texts into BERT's WordPiece pieces and returns their ids.
 
-    Texts are split at spaces and punctuation, and words into the longest
-    pieces that the vocabulary has, from left to right; pieces that do not begin
-    a word begin with `##`. It computes by tensorflow-text's
-    `FastBertNormalizer`, whose table takes some 600 KB of a file (360 KB with
-    `lowercase=False`), and `FastWordpieceTokenizer`, for the runtime
-    `"tf-text"`. MediaPipe has neither: for it, take a `SentencePieceTokenizer`
-    or a `WordTokenizer`.
+    Texts are split at spaces and punctuation. Words are split from left to
+    right into the longest pieces of the vocabulary; pieces inside a word begin
+    with `##`. The layer uses tensorflow-text's `FastWordpieceTokenizer` and
+    `FastBertNormalizer`. The normalizer takes some 600 KB of a file, or 360 KB
+    with `lowercase=False`. Export for the runtime `"tf-text"`: MediaPipe has
+    neither op. For MediaPipe, use a `SentencePieceTokenizer` or a
+    `WordTokenizer`.
 
     Example:
 
@@ -40,16 +40,15 @@ class WordPieceTokenizer(Tokenizer):
 
     Args:
         vocabulary: List of strings, the pieces, or the path of a text file
-            with one a line. `"[PAD]"` and `"[UNK]"` must be among them.
-        lowercase: Boolean. Whether upper and lower case are alike, and letters
-            with and without accents, as in "uncased" models. Defaults to
-            `True`.
-        add_cls: Boolean. Whether a text begins with `"[CLS]"`. Defaults to
-            `False`.
-        add_sep: Boolean. Whether it ends with `"[SEP]"`, where it is cut off
-            too. Defaults to `False`.
-        sequence_length, unknown_if_empty, **kwargs: Same as for
-            `WordTokenizer`, as are inputs and outputs.
+            with one per line. It must contain `"[PAD]"` and `"[UNK]"`.
+        lowercase: Boolean. Whether to ignore case and accents, as "uncased"
+            models do. Defaults to `True`.
+        add_cls: Boolean. Whether to begin each text with `"[CLS]"`. Defaults
+            to `False`.
+        add_sep: Boolean. Whether to end each text with `"[SEP]"`, also if it
+            is cut off. Defaults to `False`.
+        sequence_length, unknown_if_empty, **kwargs: See `WordTokenizer`, also
+            for the shapes of inputs and outputs.
 
     References:
         - [Devlin et al., 2019](https://arxiv.org/abs/1810.04805)
@@ -80,12 +79,12 @@ class WordPieceTokenizer(Tokenizer):
         ends = self.add_cls + self.add_sep
         require(
             sequence_length is None or sequence_length > ends,
-            "`sequence_length` must leave room for a piece beside [CLS] and "
-            "[SEP].",
+            "`sequence_length` must leave room for a piece in addition to "
+            "[CLS] and [SEP].",
             sequence_length=sequence_length,
         )
         self.vocabulary = pieces
-        # A layer may be made while a function is traced.
+        # A layer may be created while a function is traced.
         with tf.init_scope():
             self._normalizer = text.FastBertNormalizer(
                 lower_case_nfd_strip_accents=self.lowercase
@@ -102,14 +101,14 @@ class WordPieceTokenizer(Tokenizer):
         lowercase: bool = True,
         **kwargs: object,
     ) -> "WordPieceTokenizer":
-        """A tokenizer of pieces learned from texts.
+        """Learns a vocabulary from texts and returns a tokenizer.
 
-        Ids 0 to 3 are padding, the unknown, `"[CLS]"` and `"[SEP]"`.
+        Ids 0 to 3 are padding, unknown pieces, `"[CLS]"` and `"[SEP]"`.
 
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
-            vocabulary_size: Integer, about how many pieces there are. Defaults
-                to `8000`.
+            vocabulary_size: Integer, the approximate number of pieces.
+                Defaults to `8000`.
             lowercase, **kwargs: Arguments of the layer.
         """
         tools = import_extra(
@@ -133,7 +132,7 @@ class WordPieceTokenizer(Tokenizer):
         return list(self.vocabulary)
 
     def count_bytes(self):
-        # Nothing public has what files hold.
+        # There is no public attribute.
         parts = self._normalizer._model, self._tokenizer._model
         return sum(int(part.shape[0]) for part in parts)
 
@@ -182,8 +181,7 @@ def _check_pieces(vocabulary):
     for piece in pieces:
         require(
             isinstance(piece, str) and piece not in ("", "##"),
-            "`vocabulary` must hold pieces of words, strings that are not "
-            "empty.",
+            "`vocabulary` must hold pieces of words, non-empty strings.",
             piece=piece,
         )
     require(

@@ -1,4 +1,4 @@
-"""Whole words, by a table that phones can read."""
+"""A tokenizer of whole words that runs on phones."""
 
 import collections
 import re
@@ -28,9 +28,9 @@ STANDARDIZATIONS = (
     "lower_and_strip_punctuation",
     "lower_and_split_punctuation",
 )
-# What is read instead of `SPACE` where a text or a word holds it.
+# Replaces `SPACE` in texts and words.
 _NO_SPACE = "\U0010ffff"
-# Ids in the table. Words follow.
+# Ids in the SentencePiece model. Words follow.
 _REST, _SPACE, _END = 0, 1, 2
 _FIRST_WORD = 3
 # Ids of the layer.
@@ -39,11 +39,11 @@ _PAD, _UNKNOWN = 0, 1
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class WordTokenizer(Tokenizer):
-    """Turns texts into ids of words, inside a Keras model and on phones.
+    """Splits texts into words and returns their ids, also on phones.
 
-    Its ids are those of a `keras.layers.TextVectorization` of the same words:
-    0 is padding, 1 an unknown word, and the first word is 2. Unlike that, it
-    runs in files for MediaPipe and tensorflow-text.
+    Ids are the same as from `keras.layers.TextVectorization` with the same
+    words: 0 is padding, 1 an unknown word, and the first word is 2. This layer
+    also runs in files for MediaPipe and tensorflow-text.
 
     Example:
 
@@ -52,26 +52,26 @@ class WordTokenizer(Tokenizer):
     [[2, 3, 4], [2, 1, 0]]
 
     Args:
-        vocabulary: List of different strings without spaces: the words, but
-            padding and unknown, as standardization leaves them.
-        standardize: What happens to texts before they are split at spaces:
+        vocabulary: List of different strings without spaces, the words after
+            standardization. Leave out padding and the unknown word.
+        standardize: What to do with texts before they are split at spaces:
             `"lower"` (A to Z), `"strip_punctuation"`,
             `"lower_and_strip_punctuation"`, `"lower_and_split_punctuation"`
-            (marks are words), or `None`. Defaults to
+            (punctuation marks become words), or `None`. Defaults to
             `"lower_and_strip_punctuation"`.
-        sequence_length: Optional integer, ids of each text, cut off or filled
-            up behind. Defaults to `None`: as many as the longest text of a
-            batch has, and at least one.
-        unknown_if_empty: Boolean. Whether a text without words reads as one
+        sequence_length: Optional integer, to cut or pad each text at its end
+            to this number of ids. Defaults to `None`: the length of the longest
+            text in a batch, at least 1.
+        unknown_if_empty: Boolean. Whether a text without words becomes one
             unknown word. Defaults to `True`.
         **kwargs: `name` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Strings: a tensor, an array, or a list of them, `(batch,)` or
-            `(batch, 1)`; or `()`, one text.
+        inputs: A tensor, an array or a list of strings, of shape `(batch,)` or
+            `(batch, 1)`; or one text, of shape `()`.
 
     Output shape:
-        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
+        int32 `(batch, sequence_length)`; for one text `(sequence_length,)`.
     """
 
     _settings = "vocabulary", "standardize"
@@ -92,7 +92,7 @@ class WordTokenizer(Tokenizer):
         )
         self.vocabulary = words
         self.standardize = standardize
-        # A layer may be made while a function is traced.
+        # A layer may be created while a function is traced.
         with tf.init_scope():
             self._tokenizer = text.FastSentencepieceTokenizer(
                 _table(words, standardize), add_eos=True
@@ -106,12 +106,12 @@ class WordTokenizer(Tokenizer):
         standardize: str | None = "lower_and_strip_punctuation",
         **kwargs: object,
     ) -> "WordTokenizer":
-        """A tokenizer of the most frequent words of texts.
+        """Returns a tokenizer with the most frequent words of texts.
 
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
-            vocabulary_size: Integer, the most words, with padding and unknown.
-                Defaults to `20000`.
+            vocabulary_size: Integer, the largest number of words, including
+                padding and the unknown word. Defaults to `20000`.
             standardize, **kwargs: Arguments of the layer.
         """
         check_positive_int("vocabulary_size", vocabulary_size, 3)
@@ -139,7 +139,7 @@ class WordTokenizer(Tokenizer):
     def tokenize(self, texts):
         found = self._tokenizer.tokenize(texts)
         values, splits = found.values, found.row_splits
-        # A space stands before each word, and before nothing else.
+        # Each word, and nothing else, has a space before it.
         is_space = tf.equal(values, _SPACE)
         before = tf.concat(
             [[0], tf.cumsum(tf.cast(is_space, splits.dtype))], axis=0
@@ -156,7 +156,7 @@ class WordTokenizer(Tokenizer):
 
 
 def _words_behind(found):
-    """Of each place among what the table finds, the id of the word behind."""
+    """For each place in the ids of the model, the id of the word after it."""
     found = tf.concat([found, [_END, _END]], axis=0)
     following, after = found[1:-1], found[2:]
     is_whole = tf.logical_or(tf.equal(after, _SPACE), tf.equal(after, _END))
@@ -165,7 +165,7 @@ def _words_behind(found):
 
 
 def _table(words, standardize):
-    """A SentencePiece model whose pieces are whole words."""
+    """A SentencePiece model with whole words as pieces."""
     pieces = [
         Piece(b"<rest>", kind=piece_table.UNKNOWN),
         Piece(SPACE.encode()),
@@ -179,7 +179,7 @@ def _table(words, standardize):
 
 
 def _replacements(standardize):
-    """Dict from characters to what is read in their place."""
+    """Dict from characters to their replacements."""
     standardize = standardize or ""
     replacements = {SPACE: _NO_SPACE, "\v": " ", "\f": " "}
     if "lower" in standardize:
@@ -192,7 +192,7 @@ def _replacements(standardize):
 
 
 def _split(text):
-    """Words of a text, between the spaces of ASCII."""
+    """Words of a text, split at ASCII spaces."""
     return [word for word in re.split(r"[ \t\n\r\v\f]+", text) if word]
 
 
@@ -208,16 +208,15 @@ def _check_words(vocabulary):
         is_word = isinstance(word, str) and _split(word) == [word]
         require(
             is_word and {"\0", _NO_SPACE}.isdisjoint(word),
-            "`vocabulary` must hold words, strings without spaces and without "
-            "the characters U+0000 and U+10FFFF, and not the empty one for "
-            "padding.",
+            "`vocabulary` must hold words: non-empty strings without spaces "
+            "and the characters U+0000 and U+10FFFF. Leave out padding.",
             word=word,
         )
     check_each_once(words, "word")
     return words
 
 
-# Settings of TextVectorization that give whole words as ids of one row.
+# Settings of TextVectorization for ids of whole words.
 _CHOICES = {
     "standardize": STANDARDIZATIONS,
     "split": ("whitespace",),
@@ -228,13 +227,13 @@ _CHOICES = {
 
 
 def as_tokenizer(layer):
-    """A `WordTokenizer` that gives the ids of a `TextVectorization`."""
+    """A `WordTokenizer` with the ids of a `TextVectorization`."""
     config = layer.get_config()
     for name, choices in _CHOICES.items():
         require(
             config[name] in choices,
-            "Only a `TextVectorization` that makes ids of whole words can be "
-            f"replaced by a tokenizer that phones run: its `{name}` must be "
+            "A `TextVectorization` must give ids of whole words to run on "
+            f"phones: its `{name}` must be "
             f"{' or '.join(map(repr, choices))}.",
             **{name: config[name]},
             layer=layer.name,

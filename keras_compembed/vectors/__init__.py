@@ -1,4 +1,4 @@
-"""Files of word vectors, in and out, and their vectors compressed."""
+"""Reads, compresses and writes word vectors."""
 
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.read_vectors import open_table

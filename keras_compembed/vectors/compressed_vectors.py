@@ -1,4 +1,4 @@
-"""Words and their vectors in few bytes."""
+"""Compressed word vectors."""
 
 import functools
 import numbers
@@ -38,28 +38,28 @@ from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
 from keras_compembed.vectors.word_vectors import describe_size
 
-# Layers of what files hold; of other kinds, a `LookupLayer`.
+# Layers of the kinds of rows in files; others become a `LookupLayer`.
 _LAYERS = {
     "codes": CodeEmbedding,
     "rounded": QuantizedEmbedding,
     "weights": ANTEmbedding,
 }
 _MASK, _UNKNOWN = "", "[UNK]"
-# What ends words in files of word2vec.
+# Characters that end a word in word2vec files.
 _WHITE = set(" \t\n\r\v\f")
 
 
 class CompressedVectors:
-    """Words and their vectors, in few bytes in memory and in files.
+    """Word vectors, compressed in memory and in files.
 
-    Names are those of gensim's `KeyedVectors`. Vectors are stored as a layer
-    of this package stores its rows: as codes, integers of few bits or weights
-    of anchors. Numbers that rows share, such as codebooks, are rounded to
-    eight bits at once, so loaded vectors equal the saved ones.
+    Use it like gensim's `KeyedVectors`, with the same names. Vectors are stored
+    as learned codes, quantized rows or sparse combinations of anchors.
+    Codebooks and other shared weights are always int8, so loaded vectors equal
+    the saved ones.
 
-    If vectors had `subwords`, an unknown word has the mean vector of its
-    character n-grams, and is `in` if one of them has a vector.
-    `key_to_index`, `len` and neighbors have the words only.
+    With `subwords`, an unknown word gets the mean vector of its character
+    n-grams, and `word in vectors` is true if one of them has a vector.
+    `key_to_index`, `len` and neighbors cover known words only.
 
     Example:
 
@@ -74,31 +74,31 @@ class CompressedVectors:
     >>> [(neighbor, similarity)] = small.most_similar("word7", topn=1)
 
     Args:
-        words: List of different strings, the words of the layer's ids.
+        words: List of different strings, the word of each id of the layer.
         layer: A built `CodeEmbedding`, `QuantizedEmbedding` or `ANTEmbedding`.
-            It is read once: later changes of it make no difference.
+            Its rows are copied: later changes of the layer have no effect.
 
     Attributes:
-        index_to_key: List of the words, also called `words`.
+        index_to_key: List of the words, also available as `words`.
         key_to_index: Dict from words to their rows.
-        vector_size: Integer, numbers of a vector.
+        vector_size: Integer, the dimension of the vectors.
 
     Raises:
-        ValueError: if codes have a composition of your own.
+        ValueError: if codes have a custom composition.
     """
 
     def __init__(self, words: list, layer: LookupLayer):
         words, stored = check_words(words), _stored_rows(layer)
         require(
             len(words) == stored.shape[0],
-            "`words` must have a word for each id of `layer`.",
+            "`words` must have one word for each id of `layer`.",
             words=len(words),
             input_dim=stored.shape[0],
         )
         self._set(words, stored)
 
     def _set(self, words, stored, ngrams=None):
-        """Takes rows of words, and behind them those of n-grams."""
+        """Sets rows: first those of words, then those of n-grams."""
         self.index_to_key = self.words = words
         self.key_to_index = dict(zip(words, range(len(words)), strict=True))
         self.vector_size = stored.shape[1]
@@ -120,33 +120,32 @@ class CompressedVectors:
         seed: int | None = None,
         verbose: int = 1,
     ) -> "CompressedVectors":
-        """Compresses vectors.
+        """Compresses word vectors.
 
-        With `subwords`, rows of words and of n-grams are one table: they share
-        codebooks and `max_bytes`. Each word then counts as itself and once
-        more as the mean of its n-grams. Where these are n, the square of an
-        error in one of them counts 1/n².
+        With `subwords`, words and n-grams share one table, with its codebooks
+        and `max_bytes`. Each word counts twice: its own vector, and the mean
+        of its n-grams. The squared error of an n-gram counts 1/n² for each
+        word of n n-grams.
 
         Args:
-            vectors: `WordVectors`.
-            method: Optional `Method` of `keras_compembed.methods`: `Codes`,
-                `Quantized` or `Anchors`. Defaults to `None`: the one of the
-                lowest squared error within `max_bytes`, or else `Codes()`.
+            vectors: `WordVectors` to compress.
+            method: Optional `Codes`, `Quantized` or `Anchors` of
+                `keras_compembed.methods`. Defaults to `None`: the method of
+                lowest squared error within `max_bytes`; without it, `Codes()`.
             max_bytes: Optional integer, or a string such as `"2MB"` or
-                `"500k"`: bytes that the file may have, words included. k is
-                1,000 bytes.
-            sample_weight: Optional array `(words,)`, how much each word
-                counts, e.g. how often it occurs. Defaults to `None`: all
-                count the same.
-            seed: Optional integer. Makes the result repeatable.
+                `"500k"` (k is 1,000): the size limit of the file, words
+                included. Defaults to `None`.
+            sample_weight: Optional array `(words,)`, the weight of each word,
+                e.g. its frequency. Defaults to `None`: all count the same.
+            seed: Optional integer, for repeatable results. Defaults to `None`.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
         Returns:
             A `CompressedVectors`.
 
         Raises:
-            ValueError: if `max_bytes` is less than the smallest file takes,
-                or the largest number is not from 1e-12 to 1e12 (or 0).
+            ValueError: if `max_bytes` is below the smallest possible file, or
+                if the largest entry is not 0 and not from 1e-12 to 1e12.
         """
         if not isinstance(vectors, WordVectors):
             raise TypeError(
@@ -170,12 +169,12 @@ class CompressedVectors:
             sample_weight = _with_weights_of_ngrams(
                 sample_weight, vectors.words, ngrams
             )
-        # Rows that only scale would do with any, and their cosines would not.
+        # Error alone allows vectors of any scale; cosines do not.
         check_fitted_table(table, warn=False)
         packed = vectors_file.pack(vectors.words, ngrams)
 
         def count(method):
-            # Files of rows that learned nothing are as large.
+            # Untrained rows take as many bytes.
             fit = method.start()
             layer = method.new_layer(fit, *table.shape)
             return len(vectors_file.to_bytes(*packed, _stored_rows(layer)))
@@ -186,7 +185,7 @@ class CompressedVectors:
             )
         else:
             method = method or Codes()
-            # Also what cannot be stored is told before it is learned.
+            # Raises before learning if rows cannot be stored.
             size = count(method)
             if max_bytes is not None and size > max_bytes:
                 _raise_too_small(max_bytes, size, f" with {method.name}")
@@ -203,24 +202,24 @@ class CompressedVectors:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "CompressedVectors":
-        """Reads what `save` wrote.
+        """Loads vectors that `save` wrote.
 
         Args:
             path: String or path-like, an `.npz` file.
 
         Raises:
-            ValueError: if it is another file, damaged, or of a later version.
+            ValueError: if the file is of another kind, damaged or too new.
         """
         small = cls.__new__(cls)
         small._set(*vectors_file.read(path))
         return small
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
-        """Writes one `.npz` file, without pickles.
+        """Saves vectors to one `.npz` file, without pickles.
 
         Args:
             path: String or path-like that ends in `.npz`.
-            overwrite: Boolean. Whether it may exist. Defaults to `False`.
+            overwrite: Boolean. Whether to replace a file. Defaults to `False`.
         """
         path = os.fsdecode(path)
         require(path.endswith(".npz"), "`path` must end in '.npz'.", path=path)
@@ -229,14 +228,14 @@ class CompressedVectors:
 
     @property
     def nbytes(self) -> int:
-        """Integer, bytes of the file."""
+        """Integer, the size of the file in bytes."""
         return len(self._to_bytes())
 
     @property
     def bytes_by_part(self) -> dict:
-        """Dict of the bytes of the file: words, what rows have, the rest.
+        """Dict of the bytes of each part of the file: words, rows and so on.
 
-        `subwords` are the rows of n-grams, and which these are.
+        `subwords` are the rows of n-grams and their buckets.
         """
         _, arrays = self._packed
         sizes = {"words": arrays["words"].nbytes, **self._stored.bytes_by_part}
@@ -247,7 +246,7 @@ class CompressedVectors:
 
     @property
     def method(self) -> str:
-        """String, how vectors are stored, such as `"codes 32x16"`."""
+        """String, the method that stores vectors, such as `"codes 32x16"`."""
         return self._stored.name
 
     @functools.cached_property
@@ -278,13 +277,13 @@ class CompressedVectors:
             return self._read([words])[0]
         if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
-                "Vectors are of a word, or of a list of words. Received: "
+                "The key must be a word or a list of words. Received: "
                 f"{words!r}."
             )
         return self._read(list(words))
 
     def get(self, word: str, default: object = None) -> typing.Any:
-        """The vector of a word, or `default` if `word` is not `in` this."""
+        """Returns the vector of a word, or `default` if it has none."""
         return self[word] if word in self else default
 
     def _read(self, words):
@@ -315,11 +314,11 @@ class CompressedVectors:
         )
 
     def table(self) -> np.ndarray:
-        """All vectors, a float32 array `(words, columns)`."""
+        """Returns all vectors, a float32 array `(words, vector_size)`."""
         return np.concatenate(list(self._stored.parts()))
 
     def subwords(self) -> Subwords | None:
-        """All vectors of n-grams, as `Subwords`, or None."""
+        """Returns all vectors of n-grams, as `Subwords`, or None."""
         ngrams = self._ngrams
         if ngrams is None:
             return None
@@ -329,7 +328,7 @@ class CompressedVectors:
         )
 
     def similarity(self, first: str, second: str) -> float:
-        """The cosine of the vectors of two words."""
+        """Returns the cosine similarity of two words."""
         first, second = _units(self[[first, second]])
         return float(first @ second)
 
@@ -340,24 +339,24 @@ class CompressedVectors:
         topn: int = 10,
         restrict_vocab: int | None = None,
     ) -> list:
-        """The words nearest to some, and far from others.
+        """Finds the most similar words, also for analogies.
 
-        The same as gensim's `KeyedVectors.most_similar` on the vectors: unit
-        vectors of words are added or subtracted, and words are ranked by
-        their cosine with the result. The words asked for are left out.
-        `most_similar(["king", "woman"], ["man"])` so answers an analogy.
+        Same as gensim's `KeyedVectors.most_similar`: unit vectors of `positive`
+        are added and those of `negative` subtracted, and words are ranked by
+        cosine similarity to the result. The given words are left out. For
+        example, `most_similar(["king", "woman"], ["man"])` solves an analogy.
 
         Args:
-            positive: A word, an array `(columns,)`, or a list of these. A
-                pair such as `("king", 0.5)` has a weight, in place of 1.
-            negative: Same as `positive`, for what is subtracted. A weight is
-                in place of -1.
-            topn: Integer, words to return. Defaults to `10`.
-            restrict_vocab: Optional integer, how many of the first words are
-                looked at. Defaults to `None`: all.
+            positive: A word, an array `(vector_size,)`, or a list of these. In
+                a pair such as `("king", 0.5)`, the weight replaces 1.
+            negative: Same as `positive`, for words to subtract. A weight
+                replaces -1. Defaults to `None`.
+            topn: Integer, the number of words to return. Defaults to `10`.
+            restrict_vocab: Optional integer, to search the first words only.
+                Defaults to `None`: all words.
 
         Returns:
-            List of pairs of a word and its cosine, best first.
+            List of `(word, cosine)` pairs, best first.
 
         Raises:
             KeyError: if a word has no vector.
@@ -366,7 +365,7 @@ class CompressedVectors:
         items = [(item, 1) for item in _as_list(positive)]
         items += [(item, -1) for item in _as_list(negative)]
         require(items, "`positive` or `negative` must name a word.", words=0)
-        # Squares of what float32 holds.
+        # float64 holds squares of float32.
         query, rows = np.zeros(self.vector_size, "float64"), []
         for item, weight in items:
             if isinstance(item, tuple) and len(item) == 2:
@@ -390,18 +389,18 @@ class CompressedVectors:
         topn: int = 10,
         restrict_vocab: int | None = None,
     ) -> list:
-        """The words nearest to each of many.
+        """Finds the most similar words for many queries at once.
 
-        The same as `[most_similar(query, topn=topn) for query in queries]`, to
-        the rounding of floats, in less time.
+        Same as `[most_similar(query, topn=topn) for query in queries]` up to
+        float rounding, but faster.
 
         Args:
-            queries: List of words, or float array `(queries, columns)`.
-            topn, restrict_vocab: Same as in `most_similar`.
+            queries: List of words, or float array `(queries, vector_size)`.
+            topn, restrict_vocab: Same as for `most_similar`.
 
         Returns:
-            List with a list of pairs of a word and its cosine, best first, for
-            each query.
+            For each query, a list of `(word, cosine)` pairs, best first.
+
 
         Raises:
             KeyError: if a word has no vector.
@@ -418,7 +417,7 @@ class CompressedVectors:
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise TypeError(
                 "`queries` must be a list of words, or an array (queries, "
-                f"columns). Received: queries={queries!r}."
+                f"vector_size). Received: queries={queries!r}."
             )
         queries = list(queries)
         words = [query for query in queries if isinstance(query, str)]
@@ -438,7 +437,7 @@ class CompressedVectors:
         return [self._name(*best) for best in found]
 
     def _numbers(self, topn, restrict_vocab):
-        """Words to find, and words that are looked at."""
+        """Number of words to return, and number of words to search."""
         num_rows = len(self)
         if restrict_vocab is not None:
             check_positive_int("restrict_vocab", restrict_vocab)
@@ -446,7 +445,7 @@ class CompressedVectors:
         return check_positive_int("topn", topn), num_rows
 
     def _name(self, rows, scores):
-        """Pairs of words and scores, of rows."""
+        """Pairs of words and scores, for rows."""
         words = map(self.index_to_key.__getitem__, rows.tolist())
         return list(zip(words, scores.tolist(), strict=True))
 
@@ -454,7 +453,7 @@ class CompressedVectors:
         vector = np.asarray(vector)
         require(
             vector.shape == (self.vector_size,) and vector.dtype.kind in "fiu",
-            f"Vectors must have {self.vector_size} numbers, and words be text.",
+            f"Queries must be words, or vectors of size {self.vector_size}.",
             shape=vector.shape,
             dtype=vector.dtype,
         )
@@ -468,10 +467,10 @@ class CompressedVectors:
         return vector
 
     def as_keyed_vectors(self) -> typing.Any:
-        """All vectors of words, as gensim's `KeyedVectors`.
+        """Returns the vectors of all words as gensim's `KeyedVectors`.
 
-        For `evaluate_word_pairs`, `evaluate_word_analogies` and so on. Needs
-        gensim (`keras-compembed[vectors]`) and holds the whole table.
+        Use it for `evaluate_word_pairs`, `evaluate_word_analogies` and so on.
+        It needs gensim (`keras-compembed[vectors]`) and has the full table.
         """
         models = import_extra("gensim.models", "vectors")
         keyed = models.KeyedVectors(self.vector_size, dtype="float32")
@@ -484,23 +483,23 @@ class CompressedVectors:
         binary: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Writes the vectors of all words as word2vec does.
+        """Saves the vectors of all words in word2vec's format.
 
         Args:
             path: String or path-like.
-            binary: Boolean. Whether numbers are float32, not text. Defaults
+            binary: Boolean. Whether to write float32 instead of text. Defaults
                 to `False`.
-            overwrite: Boolean. Whether it may exist. Defaults to `False`.
+            overwrite: Boolean. Whether to replace a file. Defaults to `False`.
 
         Raises:
-            ValueError: if a word is empty or has a space, tab or line end,
-                which ends words in such files.
+            ValueError: if a word is empty or has a space, tab or line end:
+                the format cannot store such words.
         """
         binary = check_boolean("binary", binary)
         for word in self.index_to_key:
             require(
                 word and _WHITE.isdisjoint(word),
-                "Words in files of word2vec must not be empty or have a space, "
+                "Words in word2vec files must not be empty or have a space, "
                 "tab or line end; `save` keeps such words.",
                 word=word,
             )
@@ -512,7 +511,7 @@ class CompressedVectors:
                     word = next(words).encode("utf-8", "surrogatepass")
                     row = vector.astype("<f4").tobytes()
                     if not binary:
-                        # The fewest digits that give the same float32.
+                        # The fewest digits with the same float32.
                         row = " ".join(vector.astype(str)).encode()
                     file.write(word + b" " + row + b"\n")
 
@@ -522,28 +521,28 @@ class CompressedVectors:
         unknown: str | None = None,
         **kwargs: object,
     ) -> tuple:
-        """Keras layers from strings to these vectors.
+        """Returns two Keras layers, from words to ids and from ids to vectors.
 
-        The first makes ids of words, the second vectors of ids. All unknown
-        words get one id, with `subwords` too.
+        All unknown words (OOV) share one id, even with `subwords`.
 
         Args:
-            mask_zero: Boolean. Whether id 0 is padding, which the string `""`
-                stands for, to be masked. Defaults to `False`.
-            unknown: Optional word, whose vector all unknown words get.
-                Defaults to `None`: they get what is nearest to the mean
-                vector, of all that the method can store.
+            mask_zero: Boolean. Whether to mask id 0, the id of the string `""`
+                as padding. Defaults to `False`.
+            unknown: Optional word, to give its vector to all unknown words.
+                Defaults to `None`: the mean vector, as closely as the method
+                can store it.
             **kwargs: `name`, `dtype`, `trainable` of the second layer.
 
         Returns:
-            Tuple of a `keras.layers.StringLookup` and a built layer. Unknown
-            words have the first id that is no padding, and words follow in
-            their order.
+            Tuple of a `keras.layers.StringLookup` and a built embedding layer.
+            The first id after padding is for unknown words; the words follow
+            in their order.
 
         Raises:
             KeyError: if `unknown` has no vector.
-            ValueError: with `mask_zero`, if `""` is one of the words, or if a
-                word is no UTF-8 or ends in NUL.
+            ValueError: if a word is invalid UTF-8 or ends in NUL, or if `""`
+                is a word and `mask_zero` is `True`.
+
 
         Example:
 
@@ -558,16 +557,16 @@ class CompressedVectors:
         mask_zero = check_boolean("mask_zero", mask_zero)
         require(
             not mask_zero or _MASK not in self.key_to_index,
-            "`mask_zero` must be False where '' is a word with a vector.",
+            "`mask_zero` must be False if '' is one of the words.",
             mask_zero=mask_zero,
         )
         for row, word in enumerate(self.index_to_key):
-            # A `StringLookup` would find no other, or another word.
+            # A `StringLookup` would not find other words.
             is_found = word == word.encode(errors="ignore").decode()
             require(
                 is_found and not word.endswith("\0"),
-                "Words must be UTF-8, and not end in NUL, for a "
-                "`StringLookup`.",
+                "Words for a `StringLookup` must be valid UTF-8 and not end "
+                "in NUL.",
                 **{f"word {row}": word},
             )
         stored, row = self._stored, self._find(unknown)
@@ -575,7 +574,7 @@ class CompressedVectors:
             stored, row = stored.with_mean()
         elif row < 0:
             raise self._unknown(unknown)
-        # What padding gives makes no difference.
+        # The vector of padding does not matter.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
         stored = stored.with_rows(stored.take(np.array(order)))
         store, kwargs = stored.make_store(), {"mask_zero": mask_zero, **kwargs}
@@ -600,15 +599,15 @@ class CompressedVectors:
 def _stored_rows(layer):
     if not isinstance(layer, LookupLayer) or layer.store.kind not in KINDS:
         raise TypeError(
-            "Vectors are stored as `CodeEmbedding`, `QuantizedEmbedding` or "
-            f"`ANTEmbedding` store them. Received: {type(layer).__name__}."
+            "`layer` must be a `CodeEmbedding`, `QuantizedEmbedding` or "
+            f"`ANTEmbedding`. Received: {type(layer).__name__}."
         )
     require(layer.built, "`layer` must be built.", layer=layer.name)
     return layer.store.arrays().small()
 
 
 def _find_method(table, max_bytes, count, sample_weight, seed, verbose):
-    """The method that loses least in a file of so many bytes."""
+    """The method of lowest error within a size limit."""
     settings = settings_by_default(table, sample_weight, is_quick=False)
 
     def bytes_of(method, width=None):
@@ -641,11 +640,11 @@ def _raise_too_small(max_bytes, least, whose=""):
 
 
 def _with_weights_of_ngrams(sample_weight, words, ngrams):
-    """Weights of words, and behind them those of rows of n-grams."""
+    """Weights of words, followed by those of n-grams."""
     if sample_weight is None:
         sample_weight = np.ones(len(words), "float32")
     weights = ngrams.weights(words, sample_weight)
-    # N-grams that no word has are those of unknown words.
+    # N-grams of no known word serve unknown words.
     least = weights[weights > 0].min(initial=np.inf)
     weights = np.maximum(weights, least if np.isfinite(least) else 1)
     return np.concatenate([sample_weight, weights])
@@ -654,7 +653,7 @@ def _with_weights_of_ngrams(sample_weight, words, ngrams):
 def _as_list(items):
     """A list of words, arrays and pairs."""
     is_array = getattr(items, "ndim", None) == 1
-    # Tensors of other libraries have other types.
+    # Tensors of other libraries are no NumPy arrays.
     has_words = is_array and getattr(items.dtype, "kind", None) in ("O", "U")
     if isinstance(items, str) or (is_array and not has_words):
         return [items]
@@ -667,7 +666,7 @@ def _as_list(items):
 
 
 def _units(vectors):
-    """Vectors of length 1 in float64, or of zeros as they are."""
+    """Vectors scaled to length 1 in float64; zeros stay."""
     vectors = np.asarray(vectors, "float64")
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

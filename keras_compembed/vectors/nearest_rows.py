@@ -1,15 +1,15 @@
-"""The stored rows nearest to vectors."""
+"""Finds the stored rows nearest to vectors."""
 
 import functools
 
 import numpy as np
 
-# Scores of several queries that are held at once.
+# The most scores of several queries in memory.
 _SCORES = 1 << 22
 
 
 class NearestRows:
-    """Finds rows by their cosines with unit vectors."""
+    """Finds the rows of highest cosine with unit vectors."""
 
     def __init__(self, stored):
         self._stored = stored
@@ -20,7 +20,7 @@ class NearestRows:
         return np.where(norms > 0, norms, 1)
 
     def of_one(self, query, left_out, topn, num_rows):
-        """Rows and cosines, best first, without a table."""
+        """Rows and cosines, best first, without the float table."""
         scores = self._stored.scores(query) / self._lengths
         scores[left_out] = -np.inf
         (found,) = _without_left_out(*_best(scores[None, :num_rows], topn))

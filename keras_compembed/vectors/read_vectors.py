@@ -1,4 +1,4 @@
-"""Reads a file of vectors."""
+"""Reads files of word vectors."""
 
 import codecs
 import dataclasses
@@ -29,8 +29,8 @@ _HEAD_BYTES = 1 << 16
 _READ = (
     "text of GloVe or word2vec (.txt, .vec), word2vec's and fastText's .bin, "
     ".npy, .npz, .safetensors, a folder or 'hf://user/repository' of Hugging "
-    "Face or model2vec with safetensors, and what gensim saved, a pickle, if "
-    "you trust it and pass `format='gensim'`"
+    "Face or model2vec with safetensors, and pickles of gensim, if you trust "
+    "them and pass `format='gensim'`"
 )
 
 
@@ -49,13 +49,13 @@ class Options:
         return count if self.limit is None else min(count, self.limit)
 
     def decode(self, word):
-        """Text of bytes."""
+        """Decodes a word."""
         try:
             return word.decode(self.encoding, self.unicode_errors)
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{word[:40]!r}, which is not in {self.encoding}; `encoding=` "
-                "and `unicode_errors=` read others"
+                f"{word[:40]!r}, which is not in {self.encoding}; pass "
+                "`encoding=` or `unicode_errors=`"
             ) from error
 
 
@@ -70,29 +70,29 @@ def read_vectors(
     unicode_errors: str = "strict",
     subwords: bool | int = False,
 ) -> WordVectors:
-    """Reads a file of vectors.
+    """Reads word vectors from a file or folder.
 
     | `format` | files |
     |---|---|
-    | `"glove"` | text, a word and its numbers on each line |
-    | `"word2vec"` | the same below a line with the numbers of rows and \
+    | `"glove"` | text with a word and its numbers on each line |
+    | `"word2vec"` | same, after a header line with the numbers of rows and \
 columns: word2vec's text, fastText's `.vec` |
     | `"word2vec_binary"` | word2vec's `.bin` |
-    | `"fasttext"` | fastText's `.bin` of words; their vectors are those that \
-fastText composes |
+    | `"fasttext"` | fastText's `.bin`; word vectors are composed as fastText \
+does |
     | `"numpy"` | `.npy`, `.npz` |
     | `"safetensors"` | one tensor of a file |
-    | `"hugging_face"` | the token table of a folder of a model, or of \
-`hf://user/repository`, in one file or several |
+    | `"hugging_face"` | the token table of a model folder or of \
+`hf://user/repository`, in one or several files |
     | `"model2vec"` | a folder or repository of model2vec |
-    | `"gensim"` | files that gensim's `save` wrote. They are pickles, which \
-may run any program when opened, so they are read only if named |
+    | `"gensim"` | files written by gensim's `save`; they are pickles, which \
+can run any program, so you must name this format |
 
     Text, `.npy` and `.bin` files may be compressed by gzip, xz, bzip2 or zip.
 
-    A word of a text file may have spaces: numbers are counted from the end of
-    its line, as many as the header names or most of the first lines have.
-    Where a word stands twice, its first row is taken, with a warning.
+    Words in text files may have spaces: numbers are counted from the end of a
+    line, as many as the header says or most of the first lines have. If a word
+    is repeated, its first row is used, with a warning.
 
     Example:
 
@@ -105,24 +105,24 @@ may run any program when opened, so they are read only if named |
     Args:
         path: String or path-like, a file or a folder.
         format: Optional string, a name of the table above. Defaults to `None`:
-            found by the contents of the file.
-        words: The words of a table without: a list of strings, a dict from
-            words to rows, or the path of a file: a word on each line,
+            detected from the contents of the file.
+        words: The words of a table that has none: a list of strings, a dict
+            from words to rows, or the path of a text file (a word per line),
             `tokenizer.json` or `vocab.json`. Defaults to the array of strings
             in a `.npz`, or to `tokenizer.json`, `vocab.txt` or `vocab.json`
-            beside safetensors.
-        tensor: Optional string, the name of the table in a file that holds
-            several arrays.
-        limit: Optional integer, how many of the first rows to read. Defaults
-            to all.
+            next to safetensors.
+        tensor: Optional string, the name of the table in a file with several
+            arrays. Defaults to `None`.
+        limit: Optional integer, to read the first rows only. Defaults to
+            `None`: all rows.
         encoding: String, the encoding of words. Defaults to `"utf-8"`.
-        unicode_errors: String, what to do with bytes that are no character,
-            as in words that were cut: `"strict"` (an error, the default),
-            `"ignore"`, `"replace"` or `"backslashreplace"`.
+        unicode_errors: String, how to handle invalid bytes, as in truncated
+            words: `"strict"` (an error), `"ignore"`, `"replace"` or
+            `"backslashreplace"`. Defaults to `"strict"`.
         subwords: Boolean or integer, whether to read vectors of character
-            n-grams too, for unknown words: at most so many, or as many as
-            words if `True`; those that most words use. For fastText's models,
-            of words in UTF-8. Defaults to `False`.
+            n-grams, for unknown words (OOV): at most this number, or as many
+            as words if `True`, those that most words use. Only for fastText's
+            `.bin` with words in UTF-8. Defaults to `False`.
 
     Returns:
         A `keras_compembed.vectors.WordVectors` of float32 vectors.
@@ -139,13 +139,13 @@ may run any program when opened, so they are read only if named |
         ("strict", "ignore", "replace", "backslashreplace"),
     )
     try:
-        # Line ends and spaces are looked for as bytes.
+        # Line ends and spaces are found as bytes.
         is_fit = "a 1\n".encode(encoding) == b"a 1\n"
     except LookupError:
         is_fit = False
     require(
         is_fit,
-        "`encoding` must be one that writes ASCII as ASCII.",
+        "`encoding` must be an extension of ASCII.",
         encoding=encoding,
     )
     if not path.startswith(HUB) and not os.path.exists(path):
@@ -163,7 +163,7 @@ may run any program when opened, so they are read only if named |
         require(value is None or format in takes, rule, **{name: value})
     require(
         not subwords or codecs.lookup(encoding).name == "utf-8",
-        "`subwords` must be False for words not in UTF-8.",
+        "`subwords` must be False unless words are in UTF-8.",
         encoding=encoding,
     )
     with naming(path, f"{format!r}"):
@@ -172,11 +172,11 @@ may run any program when opened, so they are read only if named |
 
 
 def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
-    """Maps a table in a file into memory, without reading it.
+    """Opens a table in a file as a memory map, without reading it.
 
-    Learners, and `from_table` of layers, read such a table a part at a time,
-    so it may be larger than memory. They take a list of tables as well, whose
-    rows follow each other.
+    Learners, and `from_table` of layers, read such a table in parts, so it may
+    be larger than memory. They also accept a list of tables, with rows in that
+    order.
 
     Example:
 
@@ -191,7 +191,7 @@ def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
         path: String or path-like, an uncompressed `.npy` or `.safetensors`
             file.
         tensor: Optional string, the name of the table in a safetensors file
-            that holds several. Defaults to the only one of two axes.
+            with several. Defaults to `None`: the only tensor of two axes.
 
     Returns:
         A `numpy.memmap`.
@@ -211,7 +211,7 @@ def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
 
 
 def _join(path, words, table):
-    """Words, each once, and their rows, without a second table."""
+    """Unique words and their rows, without a copy of the table."""
     places = {}
     for row, word in enumerate(words[: len(table)]):
         if word is not None:
@@ -221,10 +221,10 @@ def _join(path, words, table):
         return words[: len(table)], table
     warnings.warn(
         f"{len(table) - len(rows)} rows of {path!r} are left out: they have no "
-        "word, or one of an earlier row.",
+        "word, or the word of an earlier row.",
         stacklevel=3,
     )
-    # Rows move forward only.
+    # Rows only move forward.
     for start in range(0, len(rows), _BLOCK_ROWS):
         some = rows[start : start + _BLOCK_ROWS]
         table[start : start + len(some)] = table[some]
@@ -244,14 +244,14 @@ def _find_format(path, words_are_given):
         return "numpy"
     if head.startswith(FASTTEXT_MAGIC):
         return "fasttext"
-    # It begins with the length of what this opens.
+    # safetensors: the length of the header comes first.
     length = int.from_bytes(head[:8], "little")
     if head[8:9] == b"{" and length < os.path.getsize(path):
         return "safetensors"
     lines = _first_lines(head)
     columns, header = text.find_columns(lines), text.find_header(lines[0])
     columns_below = text.find_columns(lines[1:])
-    # Otherwise a word that is a number, and the one number of its vector.
+    # Otherwise the first line is a word and a vector of one number.
     if header and (columns_below > 1 or columns_below == header[1]):
         return "word2vec"
     if header and not columns_below and any(map(bytes.strip, lines[1:])):
@@ -259,7 +259,7 @@ def _find_format(path, words_are_given):
     text.check_no_csv(lines)
     if not columns or b"\0" in head:
         raise ValueError(
-            f"it is none of {_READ}, and begins with {head[:32]!r}"
+            f"it is none of {_READ}; it begins with {head[:32]!r}"
         )
     fields = b" ".join(lines[: text.FIRST_LINES]).split()
     if not words_are_given and all(map(text.NUMBER.fullmatch, fields)):
@@ -271,10 +271,10 @@ def _find_format(path, words_are_given):
 
 
 def _first_lines(head):
-    """The lines that a file begins with; of a very long one, a part."""
+    """The first lines of a file, and a part of a very long line."""
     lines = head.removeprefix(text.BOM).split(b"\n")
     if len(head) == _HEAD_BYTES:
-        end = lines.pop()  # It goes on.
+        end = lines.pop()  # Incomplete.
         if len(lines) < 2:
             lines.append(end.rpartition(b" ")[0] or end)
     return lines

@@ -1,4 +1,4 @@
-"""One file of words and stored rows."""
+"""The `.npz` file of words and compressed rows."""
 
 import contextlib
 import errno
@@ -14,20 +14,20 @@ from keras_compembed.stores.row_arrays import SmallFloats
 from keras_compembed.vectors.word_vectors import NgramBuckets
 
 FORMAT = "keras_compembed vectors"
-# The second has rows of n-grams; files without them have the first.
+# Versions: without and with rows of n-grams.
 _PLAIN, _WITH_SUBWORDS = 1, 2
-# Of arrays in the file: those of rows and of what they share.
+# Prefixes of arrays: of rows, and of shared weights.
 _ROWS, _SHARED, _SCALES = "rows_", "shared_", "scales_"
 _SEPARATORS = ("\n", *map(chr, range(32)))
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-# Bytes that words may be, and memory to unpack them.
+# The most bytes of words, and memory to unpack them.
 _MOST_TEXT, _MOST_MEMORY = 1 << 28, 1 << 29
-# Same in each file, so that equal vectors make equal files.
+# A fixed date: equal vectors make equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(words, ngrams=None):
-    """Entries of the header, and arrays, of words and n-grams."""
+    """Header entries and arrays of words and n-grams."""
     text, separator = _join(words)
     header = {"rows": len(words), "separator": separator}
     arrays = {"words": _compress(text)}
@@ -35,7 +35,7 @@ def pack(words, ngrams=None):
         names = ("min_n", "max_n", "bucket")
         header["subwords"] = {name: getattr(ngrams, name) for name in names}
         if ngrams.kept is not None:
-            # Small numbers, whose upper bytes are mostly 0.
+            # Steps are small: their upper bytes are mostly 0.
             steps = np.diff(ngrams.kept, prepend=-1).astype("<u4")
             planes = steps.view("uint8").reshape(-1, 4).T
             arrays["buckets"] = _compress(planes.tobytes())
@@ -47,7 +47,7 @@ def _join(words):
     separator = next((x for x in _SEPARATORS if x not in text), None)
     if separator is None:
         raise ValueError("Words must lack one of the characters below U+0020.")
-    # Files of word2vec may hold halves of characters.
+    # word2vec files may have truncated characters.
     text = separator.join(words).encode("utf-8", "surrogatepass")
     if len(text) > _MOST_TEXT:
         raise ValueError(f"`words` must be at most {_MOST_TEXT:,} bytes.")
@@ -69,7 +69,7 @@ def _unpack_words(packed, separator, count):
     words = _decompress(packed, "words")
     words = words.decode("utf-8", "surrogatepass").split(separator)
     _require(len(words) == count, f"{len(words)} words, {count} rows")
-    _require(len(set(words)) == count, "words stand twice")
+    _require(len(set(words)) == count, "words are repeated")
     return words
 
 
@@ -87,7 +87,7 @@ def _unpack_ngrams(settings, packed):
 
 
 def to_bytes(header, arrays, stored):
-    """A whole file."""
+    """The bytes of a file."""
     header = {
         "format": FORMAT,
         "version": _WITH_SUBWORDS if "subwords" in header else _PLAIN,
@@ -124,7 +124,7 @@ def read(path):
 def _read(data):
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         entries = file.zip.infolist()
-        # So its arrays are no larger than the file.
+        # Then its arrays are no larger than the file.
         is_stored = all(x.compress_type == zipfile.ZIP_STORED for x in entries)
         _require(is_stored, "its arrays are packed")
         _require("header" in file, "it is some other .zip file")
@@ -133,8 +133,8 @@ def _read(data):
         version = header["version"]
         _require(
             version in (_PLAIN, _WITH_SUBWORDS),
-            f"it has version {version}, and this keras_compembed reads "
-            f"versions to {_WITH_SUBWORDS}; install a newer one",
+            f"it has version {version}, but this keras_compembed reads up to "
+            f"version {_WITH_SUBWORDS}; install a newer one",
         )
         arrays = {x: y for x, y in file.items() if x != "header"}
     words = _unpack_words(
@@ -163,13 +163,13 @@ def _require(is_so, problem):
 
 @contextlib.contextmanager
 def naming(path, kind):
-    """Makes whatever a reader raises a ValueError that names the file."""
+    """Turns errors of a reader into a ValueError with the file name."""
     try:
         yield
     except ImportError:
         raise
     except Exception as error:  # Libraries raise any for damaged files.
-        # Invalid arguments are places that are not in the file.
+        # EINVAL: a place outside the file.
         is_broken = getattr(error, "errno", None) in (None, errno.EINVAL)
         if isinstance(error, OSError) and not is_broken:
             raise

@@ -1,4 +1,4 @@
-"""Words and their vectors, and those of their character n-grams."""
+"""Word vectors, and vectors of character n-grams."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
-# Those of FNV-1a with 32 bits.
+# Constants of the hash FNV-1a with 32 bits.
 _OFFSET, _PRIME = 2166136261, 16777619
 _BLOCK_WORDS = 1 << 10
 _MOST_BUCKETS = 2**31 - 1
@@ -17,7 +17,7 @@ _MOST_BUCKETS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subwords:
-    """Vectors of character n-grams, as fastText has them."""
+    """Vectors of character n-grams, as in fastText."""
 
     min_n: int
     max_n: int
@@ -51,7 +51,7 @@ class Subwords:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
-    """Words and their vectors, as files hold them.
+    """Uncompressed word vectors.
 
     Example:
 
@@ -60,20 +60,20 @@ class WordVectors:
     [0.0, 1.0]
 
     Args:
-        words: List of strings, each once, frequent ones first where that is
-            known.
-        vectors: Array of finite numbers `(words, columns)`, a row a word.
-        subwords: Optional tuple `(min_n, max_n, vectors)`: an unknown word gets
-            the mean vector of its n-grams, those of `min_n` to `max_n`
-            characters of `<word>`, as in fastText. N-grams share the rows of
-            `vectors`, `(buckets, columns)`, by a hash of their UTF-8. Of
-            gensim's `FastText`, `(wv.min_n, wv.max_n, wv.vectors_ngrams)`.
-            Two more items may follow: how many buckets there are, and an
-            array of those that `vectors` has rows of, in rising order.
+        words: List of different strings, the most frequent first if known.
+        vectors: Finite float array `(words, columns)`, a row for each word.
+        subwords: Optional tuple `(min_n, max_n, vectors)`, to give an unknown
+            word the mean vector of its n-grams. As in fastText, these are the
+            n-grams of `<word>` with `min_n` to `max_n` characters. A hash of
+            its UTF-8 gives the row of an n-gram in `vectors`, `(buckets,
+            columns)`. With gensim's `FastText`, pass
+            `(wv.min_n, wv.max_n, wv.vectors_ngrams)`. If `vectors` has rows of
+            some buckets only, append the number of all buckets and the
+            ascending array of those with rows. Defaults to `None`.
 
     Attributes:
-        subwords: None, or an object with the items as `min_n`, `max_n`,
-            `vectors`, `bucket` and `kept`.
+        subwords: `None`, or an object with `min_n`, `max_n`, `vectors`,
+            `bucket` and `kept`.
     """
 
     words: list
@@ -85,7 +85,7 @@ class WordVectors:
         vectors = check_table(self.vectors, "vectors")
         require(
             len(words) == len(vectors),
-            "`words` must have a word for each row of `vectors`.",
+            "`words` must have one word for each row of `vectors`.",
             words=len(words),
             rows=len(vectors),
         )
@@ -113,7 +113,7 @@ def describe_size(num_words, ngrams, columns):
 
 
 def check_words(words):
-    """Returns a list of strings, or raises unless each is there once."""
+    """Returns a list of different strings, or raises."""
     if isinstance(words, str):
         raise TypeError(f"`words` must be a list. Received: words={words!r}.")
     words = check_order("words", words)
@@ -144,7 +144,7 @@ class NgramBuckets:
                 and kept.dtype.kind in "iu"
                 and kept.size
                 and (np.diff(np.r_[-1, kept, bucket].astype(int)) > 0).all(),
-                f"`kept` must be integers from 0 to {bucket - 1} in rising "
+                f"`kept` must be integers from 0 to {bucket - 1} in ascending "
                 "order.",
                 kept=kept,
             )
@@ -154,7 +154,7 @@ class NgramBuckets:
         return self.bucket if self.kept is None else len(self.kept)
 
     def rows(self, words):
-        """Rows of the n-grams of words that are kept, and their counts."""
+        """Rows of the kept n-grams of words, and their counts."""
         hashes, owners = _hashes(words, self.min_n, self.max_n)
         rows = hashes % self.bucket
         if self.kept is not None:
@@ -170,7 +170,7 @@ class NgramBuckets:
             yield part, *self.rows(words[part])
 
     def add_up(self, words, read):
-        """Yields sums of rows, and how many they are, some words at a time."""
+        """Yields sums of rows and their counts, some words at a time."""
         for part, rows, counts in self._blocks(words):
             # Words have n-grams in common.
             different, places = np.unique(rows, return_inverse=True)
@@ -183,14 +183,14 @@ class NgramBuckets:
             yield part, sums, counts
 
     def means(self, words, read):
-        """Means of rows, 0 for words without, and how many they are."""
+        """Means of rows (0 for words without any), and their counts."""
         _, sums, counts = zip(*self.add_up(words, read), strict=True)
         counts = np.concatenate(counts)
         divisors = np.maximum(counts, 1).astype("float32")
         return np.concatenate(sums) / divisors[:, None], counts
 
     def most_used(self, words, most):
-        """The same, with those buckets only that words use most."""
+        """The same with only the buckets that most words use."""
         uses = np.zeros(len(self), "int64")
         for _, rows, _ in self._blocks(words):
             np.add.at(uses, rows, 1)
@@ -202,7 +202,7 @@ class NgramBuckets:
         return NgramBuckets(self.min_n, self.max_n, self.bucket, kept)
 
     def weights(self, words, sample_weight):
-        """How much rows count, if words of them do."""
+        """Weights of rows, from weights of words."""
         total = np.zeros(len(self))
         for part, rows, counts in self._blocks(words):
             share = sample_weight[part] / np.maximum(counts, 1) ** 2
@@ -211,7 +211,7 @@ class NgramBuckets:
 
 
 def _hashes(words, min_n, max_n):
-    """Hashes of the n-grams of words, and the places of their words."""
+    """Hashes of the n-grams of words, and the index of each one's word."""
     texts = [
         b"<%b>"
         % (x if isinstance(x, bytes) else x.encode(errors="surrogatepass"))
@@ -221,7 +221,7 @@ def _hashes(words, min_n, max_n):
     ends, owners = np.cumsum(sizes), np.repeat(np.arange(len(texts)), sizes)
     data = np.frombuffer(b"".join(texts), "uint8")
     is_first = np.append(data & 0xC0 != 0x80, True)
-    # fastText's bytes have a sign.
+    # fastText's bytes are signed.
     values = data.view("int8").astype("int32").view("uint32")
 
     at = starts = np.flatnonzero(is_first[:-1])
