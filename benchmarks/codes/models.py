@@ -39,25 +39,14 @@ class Row:
 
 
 def title(row):
-    """What a model is, with a star if its file needs `input_signature`."""
+    """What a model is."""
     text = inspect.getdoc(getattr(models, row["name"])).splitlines()[0]
-    is_open = tables.figures(row, "after_open_length")
-    return text.rstrip(".") + ("" if all(is_open) else " *")
+    return text.rstrip(".")
 
 
 def megabytes(key):
-    """A cell: millions of bytes, of the model and of the copy."""
-    before, after = (
-        tables.figure(f"{when}_{key}", "{:,.2f}", 1e-6)
-        for when in ("before", "after")
-    )
-    return lambda row: f"{before(row)} → {after(row)}"
-
-
-def difference(key):
-    """A cell: a number of one digit."""
-    cell = tables.figure(key, "{:.0e}")
-    return lambda row: cell(row) if any(tables.figures(row, key)) else "0"
+    """A cell: millions of bytes."""
+    return tables.figure(key, "{:,.2f}", 1e-6)
 
 
 class Models(Benchmark):
@@ -65,12 +54,8 @@ class Models(Benchmark):
     quick = {"length": 8, "layers": 1}
     columns = {
         "model": title,
-        "rows x width": lambda row: "{rows:,} x {width}".format(**row["row"]),
-        "embeddings, MB": megabytes("embedding_bytes"),
-        "`.keras`, MB": megabytes("keras_bytes"),
-        "`.tflite`, MB": megabytes("litert_bytes"),
-        "reloaded": difference("after_reload_difference"),
-        "LiteRT": difference("after_litert_difference"),
+        "embeddings, MB": megabytes("before_embedding_bytes"),
+        "compressed, MB": megabytes("after_embedding_bytes"),
     }
 
     def rows(self):
