@@ -1,4 +1,4 @@
-"""A trained model in, a smaller one out."""
+"""Compression of trained models."""
 
 from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.find_size import find_frontier

@@ -1,4 +1,4 @@
-"""How few bytes a model may have, or how little it may lose."""
+"""Size limits and accuracy limits for the search of methods."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,16 +23,16 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
-# Names by which Keras lists its accuracies, whatever they are made of.
+# Names of Keras accuracies in logs.
 _ACCURACIES = "acc", "accuracy", "auc"
 
 
 @dataclasses.dataclass(eq=False)
 class TuningData:
-    """Data on which a `keras_compembed.Budget` trains and compares copies.
+    """Data to train and compare compressed copies for a `Budget`.
 
-    Data are a tuple `(x, y)` or `(x, y, sample_weight)`, or a batched
-    `tf.data.Dataset`. Texts may be a list or an array of strings.
+    `train` and `validation` are tuples `(x, y)` or `(x, y, sample_weight)`, or
+    batched `tf.data.Dataset`s. Texts may be lists or arrays of strings.
 
     Example:
 
@@ -40,22 +40,26 @@ class TuningData:
     >>> data = TuningData((ids, labels), (ids, labels), epochs=2)
 
     Args:
-        train: Data to train the best few on, or None: none is trained.
-        validation: Data to choose on.
-        epochs: Positive integer, of each that is trained; the weights of the
-            best are kept. Defaults to `3`.
-        num_tuned: Positive integer, how many are trained. Defaults to `3`.
+        train: Training data for the best few copies, or None to train none.
+        validation: Validation data to compare copies.
+        epochs: Positive integer. Training epochs per copy. The weights of the
+            best epoch are kept. Defaults to `3`.
+        num_tuned: Positive integer. The number of copies to train. Defaults to
+            `3`.
         fit_options: Optional dict of further arguments of `fit`, such as
-            `{"batch_size": 64}`.
-        compile: Optional callable that compiles a copy of the model, e.g.
-            with a lower learning rate. Defaults to `None`: copies are
-            compiled as the model is.
-        metric: Optional string, a name among those that the model's
-            `evaluate(return_dict=True)` gives. Defaults to `None`: its first
-            metric, or `"loss"`.
-        mode: Optional `"max"` or `"min"`, whether more of the metric is
-            better. Defaults to `None`: as Keras knows it of its own metrics
-            and losses. Metrics of other makers need it.
+            `{"batch_size": 64}`. Defaults to `None`.
+        compile: Optional callable that compiles a copy of the model, e.g. with
+            a lower learning rate. Defaults to `None`: as the model is compiled.
+        metric: Optional string, a key in the result of the model's
+            `evaluate(return_dict=True)`. Defaults to `None`: the first metric,
+            or `"loss"`.
+        mode: `"max"`, `"min"` or None. Whether a higher metric is better.
+            Custom metrics need it. Defaults to `None`: inferred for Keras's
+            metrics and losses.
+
+    Raises:
+        ValueError: if data do not have this form, or an argument is out of
+            range.
     """
 
     train: object
@@ -90,18 +94,18 @@ class TuningData:
 
 
 class Budget:
-    """Bytes that a model may have, or loss: the best methods are searched for.
+    """A limit for `compress_model`, which then searches for the best methods.
 
-    Given to `keras_compembed.compress_model`. Tables share the
-    bytes by what each gains. Without data, the choice is by the error of
-    rows: squared differences from the rows of the tables, over squared
-    distances of these from their mean, weighted by `sample_weight`. On two
-    text classifiers this error ranks methods as accuracy after tuning does.
+    The limit is the file size, or the drop of a validation metric. Without
+    `data`, the search minimizes the error of rows: their squared error over
+    their squared distance from the mean row, weighted by `sample_weight`. On
+    two text classifiers, this error ranks methods as accuracy after tuning
+    does.
 
-    With training and validation data, the best few are trained further, and
-    the choice is by the metric on validation data. Rows then count by how
-    often they occur in training data, where no `sample_weight` is given and
-    the model's graph tells what goes into its tables.
+    With `data`, the best few methods are trained further and compared by the
+    validation metric. Rows are then weighted by how often they occur in the
+    training data, unless `sample_weight` is given. This needs a Sequential or
+    functional model.
 
     Example:
 
@@ -118,29 +122,31 @@ class Budget:
     {'words': 'codes 4x16'}
 
     Args:
-        max_bytes: Optional integer, or a string such as `"2MB"`: bytes that
-            the LiteRT file of the result may have. It comes as near to them
-            as helps.
-        max_loss: Optional number of at least 0, in place of `max_bytes`: how
-            much worse a metric on validation data may get. The smallest file
-            within it is searched for.
-        data: Optional `keras_compembed.compression.TuningData`, needed for
-            `max_loss`.
-        target, quantize, labels, top_k: Same as in `export_litert`: what the
-            file that ships is for and holds. Its tokenizer or vocabulary,
-            labels and metadata count. `quantize` defaults to `"int8"`.
-        methods: Optional list of methods of `keras_compembed.methods` to
-            choose from. Defaults to `None`: tables of 8 and 4 bits, low-rank
-            ones of 4 bits, codes and low-rank codes of up to 3,072 codewords,
-            and anchors, some thousands of settings; rows of 2 bits with
-            Target(min_runtime="2.21"), which reads them fast.
-        sample_weight: Optional dict from a layer's name, or path, to an array
-            `(input_dim,)`, how much each row counts.
-        max_time: Optional number of seconds, after which nothing more is
-            tried.
+        max_bytes: Optional integer, or string such as `"2MB"`. Size limit of
+            the LiteRT file. Defaults to `None`.
+        max_loss: Optional number of at least 0, instead of `max_bytes`. The
+            largest drop of the validation metric. The smallest file within it
+            is searched for. Defaults to `None`.
+        data: Optional `keras_compembed.compression.TuningData`. `max_loss`
+            needs it. Defaults to `None`.
+        target, quantize, labels, top_k: Same as in `export_litert`. They define
+            the file to be measured, with its tokenizer, labels and metadata.
+            `quantize` defaults to `"int8"`.
+        methods: Optional list of methods of `keras_compembed.methods` to choose
+            from. Defaults to `None`: some thousands of settings of quantized,
+            low-rank, code and anchor methods. 2-bit rows are among them with
+            `Target(min_runtime="2.21")`, which reads them fast.
+        sample_weight: Optional dict from layer names or paths to arrays
+            `(input_dim,)`, the weight of each row. Defaults to `None`.
+        max_time: Optional number. Seconds after which no further method is
+            tried. Defaults to `None`: no limit.
 
     Attributes:
         frontier: The `Frontier` of the last search, or None.
+
+    Raises:
+        ValueError: if an argument is out of range, or does not go with another
+            one.
     """
 
     def __init__(
@@ -168,7 +174,7 @@ class Budget:
         self.data = data
         if max_loss is not None:
             check_positive_number("max_loss", max_loss, zero=True)
-            require(data, "`max_loss` needs `data`.", data=data)
+            require(data, "`data` must be set with `max_loss`.", data=data)
             require(
                 max_bytes is None,
                 "`max_bytes` must be None with `max_loss`.",
@@ -177,8 +183,7 @@ class Budget:
         self.target = check_target(target)
         require(
             self.target.max_bytes in ("budget", None, self.max_bytes),
-            "`target` must have the `max_bytes` of the budget, or none of its "
-            "own.",
+            "`target` must have no `max_bytes`, or that of the budget.",
             max_bytes=self.max_bytes,
             target=self.target.max_bytes,
         )
@@ -192,14 +197,14 @@ class Budget:
             check_method("methods", method)
             require(
                 method.is_plain,
-                "`methods` of a budget must have no options of one table, and "
-                "no `recode_every`.",
+                "`methods` of a budget must not use `for_table` or "
+                "`recode_every`.",
                 method=method.name,
             )
         names = [method.name for method in methods or ()]
         require(
             methods is None or (names and len(set(names)) == len(names)),
-            "`methods` must hold methods of different names.",
+            "`methods` must have different names.",
             methods=names,
         )
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
@@ -207,7 +212,7 @@ class Budget:
         self.top_k = top_k
         require(
             isinstance(sample_weight, dict | None),
-            "`sample_weight` must be a dict from layers to arrays.",
+            "`sample_weight` must be a dict from layer names to arrays.",
             sample_weight=sample_weight,
         )
         self.sample_weight = sample_weight or {}
@@ -217,10 +222,10 @@ class Budget:
         self.frontier = None
 
     def check(self, model: keras.Model) -> None:
-        """Raises unless there is a limit that can be searched for."""
+        """Raises an error if there is no limit to search for."""
         require(
             (self.max_bytes, self.max_loss) != (None, None),
-            "A budget must have `max_bytes` or `max_loss`.",
+            "`budget` must have `max_bytes` or `max_loss`.",
             max_bytes=None,
             max_loss=None,
         )
@@ -232,7 +237,7 @@ class Budget:
 
 
 def check_budget(budget):
-    """Returns a `Budget`; a new one for None."""
+    """Returns the budget, or a new `Budget` for None."""
     budget = Budget() if budget is None else budget
     if not isinstance(budget, Budget):
         raise TypeError(
@@ -243,14 +248,13 @@ def check_budget(budget):
 
 
 def count_file(model, budget, quantize, sample_inputs=None):
-    """The `LiteRTExport` of a model, of which no file is written."""
+    """The `LiteRTExport` of a model, without writing a file."""
     target = dataclasses.replace(budget.target, max_bytes=None)
     signature = None
     if sample_inputs is not None and not is_open(model):
         signature = keras.tree.map_structure(_spec, sample_inputs)
     if target.runtime == "mediapipe" and budget.labels is None:
-        # The one that needs none; its file has the same graph, if it answers
-        # classes.
+        # A task without labels; the graph is the same with a class head.
         target = dataclasses.replace(target, task="embedder")
         if any(list_heads(model)):
             model = top_k_model(model, None)
@@ -275,7 +279,7 @@ def _check_data(name, data, has_steps=False):
         endless = data.cardinality() == tf.data.INFINITE_CARDINALITY
         require(
             has_steps or not endless,
-            f"`{name}` must end: pass for example `dataset.take(100)`.",
+            f"`{name}` must be finite, e.g. `dataset.take(100)`.",
             **{name: data},
         )
         return data
@@ -296,7 +300,7 @@ def _check_data(name, data, has_steps=False):
 
 
 class TunedCopies:
-    """Trains copies alike, and compares them on validation data."""
+    """Trains copies and compares them on validation data."""
 
     def __init__(self, model, data, seed):
         self._model = model
@@ -306,7 +310,7 @@ class TunedCopies:
         self.is_higher_better = None
 
     def score_of_original(self):
-        """The metric of the model as it is."""
+        """The metric of the original model."""
         if self._model.compiled:
             return self.score(self._model)
         copy = copy_model(self._model)
@@ -314,7 +318,7 @@ class TunedCopies:
         return self.score(copy)
 
     def score(self, model):
-        """The metric of a compiled model on validation data."""
+        """The validation metric of a compiled model."""
         figures = model.evaluate(
             **self._arguments(self._data.validation),
             verbose=0,
@@ -324,7 +328,7 @@ class TunedCopies:
             self.metric = next((x for x in figures if x != "loss"), "loss")
         if self.metric not in figures:
             raise ValueError(
-                "`metric` must be one that `evaluate` gives: "
+                "`metric` must be a key in the result of `evaluate`: "
                 f"{', '.join(figures)}. Received: metric={self.metric!r}."
             )
         if self.is_higher_better is None:
@@ -333,11 +337,11 @@ class TunedCopies:
         return float(figures[self.metric])
 
     def loss(self, score):
-        """A score as a number of which less is better."""
+        """A score as a loss: lower is better."""
         return -score if self.is_higher_better else score
 
     def tune(self, copy):
-        """Trains a copy; it keeps the weights of its best epoch."""
+        """Trains a copy and keeps the weights of its best epoch."""
         best = _BestEpoch(self, copy)
         if self._data.train is None:
             return best.score, False
@@ -345,7 +349,7 @@ class TunedCopies:
             keras.utils.set_random_seed(self._seed)
         data = self._data.train
         options = {
-            # Keras warns that it cannot shuffle a data set.
+            # Keras warns if asked to shuffle a dataset.
             "shuffle": not isinstance(data, tf.data.Dataset),
             **self._arguments(data),
             **self._data.fit_options,
@@ -376,7 +380,7 @@ class TunedCopies:
 
 
 class _BestEpoch(keras.callbacks.Callback):
-    """Keeps the weights of the best epoch, or those before training."""
+    """Keeps the weights of the best epoch, or of the start."""
 
     def __init__(self, tuned, copy):
         super().__init__()
@@ -390,7 +394,7 @@ class _BestEpoch(keras.callbacks.Callback):
 
 
 def _mode_of_metric(model, name):
-    """`"max"` or `"min"`, whether more of a metric is better."""
+    """`"max"` if a higher metric is better, else `"min"`."""
     if name == "loss" or name.endswith("_loss"):
         return "min"
     found = [
@@ -400,7 +404,7 @@ def _mode_of_metric(model, name):
     ]
     longest = max((len(metric.name) for metric in found), default=0)
     directions = {
-        # What Keras's callbacks go by, too.
+        # Keras's callbacks read it as well.
         getattr(metric, "_direction", None)
         for metric in found
         if len(metric.name) == longest
@@ -412,14 +416,13 @@ def _mode_of_metric(model, name):
     if name.rpartition("_")[2] in _ACCURACIES:
         return "max"
     raise ValueError(
-        '`mode` must be "max" or "min" for a metric of which Keras does not '
-        f"know whether more of it is better. Received: mode=None, "
-        f"metric={name!r}."
+        '`mode` must be "max" or "min" for a metric that Keras does not know. '
+        f"Received: mode=None, metric={name!r}."
     )
 
 
 def _metrics_within(metrics):
-    """Metrics, and those within Keras's lists of compiled metrics."""
+    """Yields metrics, also those within compiled metrics."""
     for metric in metrics:
         yield metric
         inner = getattr(metric, "metrics", None)

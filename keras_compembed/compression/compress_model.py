@@ -30,51 +30,50 @@ def compress_model(
     sample_inputs: object = None,
     verbose: int = 1,
 ) -> keras.Model:
-    """Returns a copy of a trained model with smaller layers for its tables.
+    """Returns a copy of a trained model with compressed embedding layers.
 
-    Every `keras.layers.Embedding` of at least 65,536 bytes becomes a layer of
-    the same name, mask, dtype policy and trainability, such as a
-    `CodeEmbedding` with codes and codebooks learned from its table. So do
-    `keras.layers.ReversibleEmbedding`, with two tables of codes where its
-    weights are not tied, and `keras_rs.layers.EmbedReduce`.
+    Each `keras.layers.Embedding` of at least 65,536 bytes is replaced by a
+    compressed layer of the same name, mask, dtype policy and trainability, such
+    as a `CodeEmbedding` learned from its table.
+    `keras.layers.ReversibleEmbedding` and `keras_rs.layers.EmbedReduce` are
+    replaced as well. The model given does not change.
 
-    An `Embedding` whose rows only a pooling reads becomes one with a
-    `combiner`, which sums in code space. The pooling may be a
-    `GlobalAveragePooling1D`, masked or not, or a `keras.ops.mean` or `sum`
-    over time, in the graph of a Sequential or functional model. A layer of
-    its name then passes on pooled vectors. Other tables give rows.
+    Without `how`, the method depends on the table, if it gets smaller:
 
-    The copy is what Keras saves and loads of the model, so a class that it
-    cannot load again is an error, with what to add to it. If the model was
-    compiled, so is the copy, with fresh metrics and a fresh optimizer. Before
-    any codes are learned, the copy, still with the original tables, is run
-    beside the model on `sample_inputs`, and must give the same.
+    - At least half zeros: `keras_compembed.methods.Pruned`, without loss.
+    - At most 256 different values: one code per value, without loss.
+    - All others: `keras_compembed.methods.Codes(32, 16)`.
 
-    Tables are found wherever Keras tracks them, however deep. A layer used
-    several times is replaced once, in all places. Layers and models that make
-    a table in their constructor must have a config, as for saving; the copy
-    is then an instance of a subclass, whose config has the layer of codes as
-    well, and `keras.saving.load_model` loads its files where
-    `keras_compembed` and the modules of the model's classes are imported. A
-    table that another layer has as a variable of its own is left as it is.
+    `keras_compembed.from_tf_keras` reads models with such tables that
+    tensorflow-model-optimization pruned or clustered.
 
-    In a model that takes texts, rows that no token of its vocabulary has, as
-    with `TextVectorization(max_tokens=20000)` of 2,000 words, are dropped
-    first.
+    Poolings: if a table's rows are read by a pooling only, the new layer has a
+    `combiner` and pools the rows itself. This covers `GlobalAveragePooling1D`,
+    masked or not, and `keras.ops.mean` or `sum` over time, in Sequential and
+    functional models. A layer of the pooling's name passes them on.
 
-    Without `how`, tables that are at least half zeros are stored by
-    `keras_compembed.methods.Pruned`, and those of at most 256 different
-    numbers as codes of single numbers: both lose nothing.
-    `keras_compembed.from_tf_keras` gives such tables of models that
-    tensorflow-model-optimization pruned or clustered. All others are stored
-    by `keras_compembed.methods.Codes(32, 16)`.
+    Texts: if the model takes texts, table rows beyond its vocabulary are
+    dropped first, e.g. if a `TextVectorization(max_tokens=20000)` has 2,000
+    words.
 
-    Tables that Keras quantized become floats first, and updates of LoRA are
-    merged into them. A subclass of Embedding that only adds methods is
-    replaced by a layer without them; one that computes something else is
-    left, by name. Regularizers and constraints of tables are not carried
-    over to codebooks. Ctrl-C ends the learning of one table, with the best
-    codes so far, and goes on to the next.
+    Copies: the model is copied by its config and weights, as Keras saves and
+    loads it. A class that Keras cannot load raises an error that says what to
+    add. The copy, still with the original tables, is compared with the model on
+    `sample_inputs` before learning starts. If the model is compiled, the copy
+    is compiled alike, with new metrics and a new optimizer.
+
+    Nested layers: a layer used several times is replaced once, in all places.
+    Layers and models that make a table in their constructor need a config, as
+    for saving, and become instances of a subclass. Import `keras_compembed` and
+    the modules of their classes before you load the copy's file. A table stays
+    as it is if another layer holds the same variable.
+
+    Tables that Keras quantized become floats first, and LoRA updates are
+    merged. A subclass of `Embedding` that only adds methods is replaced by a
+    layer without them. If it computes something else, it is skipped with a
+    message. Regularizers and constraints of tables are dropped. Ctrl-C stops
+    learning the current table, keeps its best codes, and continues with the
+    next table.
 
     Example:
 
@@ -90,36 +89,30 @@ def compress_model(
 
     Args:
         model: A built `keras.Model`: Sequential, functional or subclassed.
-        how: Optional. How tables are stored: a method of
-            `keras_compembed.methods`, a dict from names of layers to methods,
-            for these layers only, or a `keras_compembed.Budget`, for which
-            the best methods are searched for. Where several Embedding layers
-            have one name, name them by path, e.g. `"tower_a/embedding"`.
-            Defaults to `None`: without loss where that makes a table smaller,
-            or else by codes.
-        layers: Optional list of names: replace these layers only, whatever
-            their size. Defaults to `None`: those of a dict, or every one of
-            65,536 bytes or more.
-        seed: Optional integer. Seed of the learners.
-        sample_inputs: Optional inputs, arrays as the model is called with
-            them, for the comparison of the copy, and to build copies whose
-            layers are built by a call. Defaults to `None`: random ids, words
-            and numbers; if the model does not take them, a warning says so,
-            and nothing is compared.
-        verbose: `0` or `1`, whether to show progress and to say what was
-            replaced and what was skipped. Sizes shown are without the latent
-            vectors of codes that follow a task, which `kc.strip` drops.
-            Defaults to `1`.
+        how: Optional method of `keras_compembed.methods` for all tables, dict
+            from layer names to methods, or `keras_compembed.Budget`, which
+            searches for the best methods. Where several Embedding layers have
+            one name, use the path, e.g. `"tower_a/embedding"`. Defaults to
+            `None`: as above.
+        layers: Optional list of names of the layers to replace, whatever their
+            size. Defaults to `None`: those in the dict, or all of at least
+            65,536 bytes.
+        seed: Optional integer. Seed of the learners. Defaults to `None`.
+        sample_inputs: Optional inputs that the model takes, as arrays. They
+            serve to compare the copy, and to build layers that are built by a
+            call. Defaults to `None`: random ids, words and numbers. If the
+            model does not take these, a warning says that nothing is compared.
+        verbose: `0` or `1`. Whether to print progress, replaced layers and
+            skipped layers. Sizes shown leave out latent vectors of codes that
+            follow a task, which `kc.strip` drops. Defaults to `1`.
 
     Returns:
-        A new model.
+        A new `keras.Model`.
 
     Raises:
-        TypeError: if an argument is of another type.
-        ValueError: if a name is unknown, a method does not fit a layer that
-            is named, a table is not finite, there is nothing to compress, a
-            layer cannot be copied, the copy is not the same function, or no
-            file is within a budget (the message names the smallest).
+        TypeError: if `model` or `how` has the wrong type.
+        ValueError: if a name is unknown, a table or layer cannot be replaced or
+            copied, or no file fits the budget (the message gives the smallest).
     """
     check_model(model)
     if isinstance(how, Budget):
@@ -143,7 +136,7 @@ def compress_model(
         argument, names = "how", how
         require(
             layers is None,
-            "`layers` must be None where `how` names layers.",
+            "`layers` must be None if `how` is a dict.",
             layers=layers,
         )
     wanted = find_layers(model, argument, names)
@@ -158,7 +151,7 @@ def compress_model(
         table = ReplacedTable(name, layer, method, seed, verbose, poolings)
         if table.bytes_after < table.bytes_before:
             return table
-        return f"{method.name} would be no smaller than it is"
+        return f"{method.name} would not make it smaller"
 
     chosen = choose_tables(model, wanted, argument, replaced, verbose)
     small = copy_with_tables(model, chosen, poolings, sample_inputs)
@@ -170,14 +163,14 @@ def compress_model(
         after = size_report(small).total_bytes
         print(
             f"{model.name}: {describe_bytes(before)} -> "
-            f"{describe_bytes(after)} in all, {before / after:.1f} times "
+            f"{describe_bytes(after)} in total, {before / after:.1f} times "
             "smaller"
         )
     return small
 
 
 def _method_by_default(layer):
-    """A method by which a table loses nothing, or else codes."""
+    """The smallest method without loss, or else codes."""
     tables = read_tables(layer)
     for exact in exact_methods(tables[0]) if len(tables) == 1 else ():
         if reason_against(layer, exact) is None:

@@ -1,4 +1,4 @@
-"""Copies of a model within a number of bytes, or within a loss."""
+"""Search for the best copy of a model within a limit."""
 
 import math
 import warnings
@@ -40,12 +40,12 @@ from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_table
 
-# Files of larger models are not made to be counted.
+# Files of larger originals are not measured.
 _LARGEST_ORIGINAL = 1 << 30
-# Sizes of a frontier are so many times apart, those of a search for a loss at
-# its end.
+# Ratio of sizes next to each other: of a frontier, and at the end of a search
+# for a loss.
 _STEP, _LAST_STEP = 2.0, 1.15
-# Examples whose ids are counted.
+# Examples for counting ids.
 _EXAMPLES = 32_768
 
 
@@ -57,10 +57,10 @@ def find_frontier(
     sample_inputs: object = None,
     verbose: int = 1,
 ) -> Frontier:
-    """The sizes that a model can have, and what its tables lose at each.
+    """Returns the file sizes that a model can reach, and the error at each.
 
-    By arithmetic and short fits to samples of rows, without training: what
-    `compress_model` with a budget looks at first, from the smallest file up.
+    It uses estimates and short fits to samples of rows, without training. A
+    `compress_model` with a budget begins with the same search.
 
     Example:
 
@@ -77,8 +77,8 @@ def find_frontier(
 
     Args:
         model: A built `keras.Model`.
-        budget: Optional `keras_compembed.Budget`, which needs no limit. Its
-            data is used only to count how often ids occur.
+        budget: Optional `keras_compembed.Budget`, with or without a limit. Its
+            data are used only to count ids. Defaults to `None`.
         layers, seed, sample_inputs, verbose: Same as in `compress_model`.
 
     Returns:
@@ -97,7 +97,7 @@ def find_frontier(
 
 
 def find_searched_tables(model, budget, layers, seed, verbose):
-    """`TablePoints` of the tables of a model."""
+    """The `TablePoints` of a model's tables."""
     given = find_layers(model, "sample_weight", budget.sample_weight)
 
     def searched(name, layer):
@@ -112,7 +112,7 @@ def find_searched_tables(model, budget, layers, seed, verbose):
             settings = settings_of(budget.methods)
         else:
             settings = settings_of(exact_methods(tables[0]))
-            # Runtimes before 2.21 take long to read rows of 2 bits.
+            # Runtimes before 2.21 read 2-bit rows slowly.
             options = ExportOptions(min_runtime=budget.target.min_runtime)
             least_bits = 2 if options.serves(PACKED_RUNTIMES[2]) else 4
             settings += settings_by_default(
@@ -122,7 +122,7 @@ def find_searched_tables(model, budget, layers, seed, verbose):
             x for x in settings if reason_against(layer, x.method) is None
         ]
         if not settings:
-            return "no method can take its place"
+            return "no method can replace it"
 
         def bytes_of(method, width=None):
             size = method.litert_bytes(
@@ -139,7 +139,7 @@ def find_searched_tables(model, budget, layers, seed, verbose):
 
 
 class FindSize:
-    """Finds the best copy of a model within a limit, or within a loss."""
+    """Finds the best copy of a model within a size or accuracy limit."""
 
     def __init__(
         self, model, budget, layers, seed, sample_inputs, verbose, tunes=True
@@ -166,7 +166,7 @@ class FindSize:
         self._original_bytes = self._count_original()
 
     def within_budget(self):
-        """The best copy within the bytes, or the smallest within the loss."""
+        """The best copy in `max_bytes`, or the smallest in `max_loss`."""
         search, limit = self._search, self._budget.max_bytes
         if limit is not None and search.count_smallest(limit) > limit:
             raise self._refusal(limit)
@@ -176,7 +176,7 @@ class FindSize:
             else:
                 found = self._best_within(limit)
         if found is None:
-            # What was learned takes more bytes than what was counted.
+            # Learned tables take more bytes than estimated.
             raise self._refusal(limit)
         chosen, small = found
         for layer in all_layers(small):
@@ -187,7 +187,7 @@ class FindSize:
             print(f"\n{self._budget.frontier}\n")
             size = describe_bytes(search.files[chosen])
             name = self._budget.frontier.chosen.name
-            print(f"{self._model.name}: {name}, a file of {size}")
+            print(f"{self._model.name}: {name}, file of {size}")
         return small
 
     def frontier(self):
@@ -201,7 +201,7 @@ class FindSize:
         return self._budget.frontier
 
     def _within_loss(self, max_loss):
-        """The smallest that holds a loss, between limits that close in."""
+        """The smallest copy within `max_loss`, by bisection."""
         files, held = self._search.files, None
         limits = self._search.limits(_STEP)
         failed, size = limits[0] / _STEP, limits[-1]
@@ -214,7 +214,7 @@ class FindSize:
             self._say(f"Files of up to {limit:,} bytes:")
             lost = math.inf
             try:
-                # What is trained may grow beyond it.
+                # Trained tables may grow beyond the limit.
                 found = self._best_within(limit, math.inf)
                 if found is not None:
                     if found[0] not in self._copies:
@@ -234,18 +234,17 @@ class FindSize:
             scores = (score for _, score in self._copies.values())
             best = min(scores, key=self._tuned.loss)
             raise ValueError(
-                f"No way to store the tables was found that holds `max_loss`="
-                f"{max_loss}. Received: a model whose "
-                f"{self._tuned.metric} is {self._original_score:.4f}, and "
-                f"copies of which the best reached {best:.4f}. Pass more "
-                "`epochs`, or a larger `max_loss`."
+                "`max_loss` must be reachable. Pass more `epochs`, or a larger "
+                f"`max_loss`. Received: max_loss={max_loss}, and "
+                f"{self._tuned.metric} {self._original_score:.4f} of the "
+                f"model, {best:.4f} of the best copy."
             )
         return held
 
     def _best_within(self, limit, most=None):
         """The best choices within a limit and their copy, or None.
 
-        With data, it is the best of a few that are tuned.
+        With data, the best of a few tuned copies.
         """
         search, data = self._search, self._budget.data
         most = limit if most is None else most
@@ -267,13 +266,13 @@ class FindSize:
                     break
                 if not is_first:
                     raise
-                # What is fit by arithmetic has nothing to show before its end.
+                # Closed-form fits have no result before their end.
                 found.append((*self._fit(choices), choices))
             if search.files[choices] > most:
                 found.pop()
                 grown = grown or choices
         if not found and data and grown:
-            # Without the training that made the file larger.
+            # Untrained: training made the file larger.
             self._copies.pop(grown, None)
             found = [(*self._fit(grown), grown)]
             if search.files[grown] > most:
@@ -293,26 +292,25 @@ class FindSize:
             rows = [part.embeddings for part in each.small_parts()]
             error = table.known[place] = table.error_of(rows)
             self._say(
-                f"{table.name}: {each.method.name} fit with care, error "
-                f"{error:.4f}"
+                f"{table.name}: {each.method.name} in full, error {error:.4f}"
             )
         with self._stop.waiting():
             data = self._budget.data
             compile_like(small, self._model, data and data.compile)
             if not tunes:
-                # What was learned may take other bytes.
+                # Learned tables may differ in bytes.
                 self._search.learn(choices, *self._file(small))
         return self._search.loss(choices), small
 
     def _tune(self, choices):
-        """The score of choices as a loss, and a copy after tuning."""
+        """The score of choices as a loss, and the tuned copy."""
         if choices not in self._copies:
             tunes = self._budget.data.train is not None
             _, small = self._fit(choices, tunes)
             score, interrupted = self._tuned.tune(small)
             self._stop.is_set |= interrupted
             if tunes:
-                # Only training needs more than the rounded rows.
+                # Drops the float rows, which only training needs.
                 small = strip(small)
                 with self._stop.waiting():
                     self._search.learn(choices, *self._file(small))
@@ -320,13 +318,13 @@ class FindSize:
             self._say(
                 f"{self._name(choices)}: {self._tuned.metric} {score:.4f}"
                 + (" after tuning" if tunes else "")
-                + f", of the model {self._original_score:.4f}"
+                + f" (original {self._original_score:.4f})"
             )
         small, score = self._copies[choices]
         return self._tuned.loss(score), small
 
     def _copy(self, choices, tunes=False):
-        """A copy of the model, and the tables in it that learn nothing yet."""
+        """A copy of the model, and its tables before learning."""
         replaced, options = [], (self._seed, 0, self._poolings)
         for table, place in zip(self._tables, choices, strict=True):
             method = table.settings[place].method
@@ -339,20 +337,20 @@ class FindSize:
             replaced,
             self._poolings,
             self._sample_inputs,
-            # One tells as much as all.
+            # One check is enough.
             is_checked=not self._is_checked,
         )
         self._is_checked = True
         return small, replaced
 
     def _count(self, choices):
-        """Bytes and width of a file, of tables that learned nothing."""
+        """Bytes and width of a file with tables before learning."""
         small, replaced = self._copy(choices)
         number = 0
         for each in replaced:
             for part in each.small_parts():
                 for weight in part.store.integer_weights:
-                    # Constants that are equal are written once.
+                    # Equal constants would be written once only.
                     values = np.asarray(weight).copy()
                     values.flat[number % values.size] = 1
                     weight.assign(values)
@@ -360,7 +358,7 @@ class FindSize:
         return self._file(small)
 
     def _file(self, small):
-        """Bytes of a file, and how wide rows are with a layer behind them."""
+        """File bytes, and the width of rows with a folded layer."""
         export = self._count_file(small, self._budget.quantize)
         width = None
         if len(self._tables) == 1 and export.folded_layers:
@@ -375,19 +373,19 @@ class FindSize:
         return count_file(model, self._budget, quantize, self._sample_inputs)
 
     def _count_original(self):
-        """Bytes of the float32 file of the model as it is, or None."""
+        """Bytes of the model's float32 file, or None."""
         if count_bytes(self._model.weights) > _LARGEST_ORIGINAL:
             return None
         try:
             return self._count_file(self._model, None).file_bytes
         except (ValueError, RuntimeError):
-            # Some layers have no ops in LiteRT but in the form of a copy.
+            # LiteRT lacks ops for some layers, though not for their copies.
             return None
 
     def _refusal(self, limit):
         search = self._search
         choices = search.smallest
-        # What is learned may take other bytes than what was counted.
+        # Learned tables may differ from the estimate.
         self._fit(choices)
         smallest = besides = search.count(choices)
         for table, place in search.of(choices):
@@ -395,18 +393,16 @@ class FindSize:
         energy = sum(table.energy for table in self._tables)
         error = search.loss(choices) / energy if energy else 0.0
         return ValueError(
-            f"`max_bytes` must allow a file of {smallest:,} bytes, the "
-            f"smallest that was found, of which {besides:,} are not "
-            f"embeddings: with {self._name(choices)}, which loses "
-            f"{error:.0%} of what tells rows apart. Received: "
+            f"`max_bytes` must be at least {smallest:,}, the smallest file "
+            f"found: {self._name(choices)}, relative error {error:.0%}, and "
+            f"{besides:,} bytes outside embeddings. Received: "
             f"max_bytes={limit}."
         )
 
     def _publish(self, chosen):
         if self._stop.is_set:
             warnings.warn(
-                "The search was interrupted: what is returned is the best of "
-                "what was found until then.",
+                "The search was interrupted: the best found so far is used.",
                 stacklevel=4,
             )
         scores = {x: score for x, (_, score) in self._copies.items()}
@@ -421,7 +417,7 @@ class FindSize:
         )
 
     def _name(self, choices):
-        """The choices in words."""
+        """The choices as text."""
         points = self._search.points(choices, {})
         return next(x for x in points if x.is_chosen).name
 
@@ -431,7 +427,7 @@ class FindSize:
 
 
 def _weights_by_counts(model, layer, data):
-    """How much each row of a table counts, by how often its id occurs."""
+    """The weight of each row, by how often its id occurs."""
     ids = _ids_of(model, layer)
     if ids is None or data is None or data.train is None:
         return None
@@ -445,10 +441,10 @@ def _weights_by_counts(model, layer, data):
 
 
 def _ids_of(model, layer):
-    """A function from a list of inputs to what goes into a layer, or None."""
+    """A function from inputs to the ids that a layer reads, or None."""
     if not is_open(model):
         return None
-    # Of the layer's own nodes, some may be those of other models.
+    # A layer's nodes may belong to other models.
     nodes = [
         node
         for node in list_nodes(model.outputs)
@@ -485,7 +481,7 @@ def _inputs(data):
 
 
 def _flat(inputs, names):
-    """Inputs in the order of the model's, which may go by name."""
+    """Inputs in the model's order, also from a dict by name."""
     if isinstance(inputs, dict) and set(names) <= set(inputs):
         return [inputs[name] for name in names]
     return keras.tree.flatten(inputs)

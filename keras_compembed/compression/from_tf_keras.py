@@ -1,4 +1,4 @@
-"""Models of Keras 2, of the package `tf_keras`, as models of Keras 3."""
+"""Conversion of Keras 2 models (`tf_keras`) to Keras 3."""
 
 import contextlib
 import graphlib
@@ -19,28 +19,28 @@ from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
-# Settings of Keras 2 that change no output, or that are set afterwards.
+# Keras 2 settings that change no output, or that are set later.
 _LEFT_OUT = frozenset(
     "batch_input_shape build_config implementation input_length key_shape "
     "query_shape rng_type trainable value_shape vocabulary_size "
     "softmax_robust_masking".split()
 )
-# Left out with these values, which are all that some layers of Keras 3 know.
+# Left out if equal: some Keras 3 layers have no such argument.
 _DEFAULTS = {"groups": 1, "noise_shape": None, "time_major": False}
 _TFMOT = "tensorflow_model_optimization"
 
 
 def from_tf_keras(model_or_path: object) -> keras.Model:
-    """Returns a model of Keras 2 as a model of Keras 3.
+    """Converts a Keras 2 model (`tf_keras`) to Keras 3.
 
-    The result has the same layers, names, weights and vocabularies, and gives
-    the same on random inputs. It is not compiled. Wrappers of
-    tensorflow-model-optimization are stripped, and weights stay as they are.
-    Layers trained for quantization lose the ranges they learned; a warning says
-    how much that changes outputs.
+    The result has the same layers, names, weights and vocabularies. Its outputs
+    are compared with the original's on random inputs. It is not compiled.
+    Wrappers of tensorflow-model-optimization are removed, and weights stay as
+    they are. Layers trained for quantization lose their learned ranges; a
+    warning says how much that changes the outputs.
 
-    A layer of your own class becomes one of the Keras 3 class registered by
-    the same name, or given by `keras.saving.custom_object_scope`.
+    A custom layer becomes the Keras 3 class registered under the same name, or
+    given by `keras.saving.custom_object_scope`.
 
     Args:
         model_or_path: A built `tf_keras.Model`, Sequential or functional, or
@@ -50,8 +50,8 @@ def from_tf_keras(model_or_path: object) -> keras.Model:
         A `keras.Model`.
 
     Raises:
-        ValueError: if a file is of another kind, Keras 3 has no such layers
-            (all are named), or outputs differ.
+        ValueError: if a file is of another kind, Keras 3 lacks layers (the
+            message lists them), or outputs differ.
     """
     tf_keras = import_extra("tf_keras", "tf_keras")
     model = model_or_path
@@ -73,16 +73,16 @@ def from_tf_keras(model_or_path: object) -> keras.Model:
 def _load(tf_keras, path):
     if not os.path.isfile(path):
         raise FileNotFoundError(
-            "`model_or_path` must be a file that exists. Of a SavedModel "
-            "folder, pass what `tf_keras.models.load_model` gives. "
+            "`model_or_path` must be a file that exists. For a SavedModel, "
+            "pass the result of `tf_keras.models.load_model`. "
             f"Received: model_or_path={path!r}."
         )
     version, config = read_keras_2_file(path)
     if not version.startswith("2.") or not config or '"Lambda"' in config:
         raise ValueError(
-            "`model_or_path` must be a `.h5` or `.keras` file of a model, not "
-            "of weights alone, that Keras 2 saved, without the Python code of "
-            f"a Lambda layer. Received: {path!r}, of Keras {version or None}."
+            "`model_or_path` must be a `.h5` or `.keras` file of a whole model "
+            "saved by Keras 2, without Lambda layers. "
+            f"Received: {path!r}, of Keras {version or None}."
         )
     with contextlib.ExitStack() as stack:
         if re.search('"(ClusterWeights|PruneLowMagnitude|Quantize)', config):
@@ -94,8 +94,8 @@ def _load(tf_keras, path):
 
 
 def read_keras_2_file(path):
-    """The version of Keras in a file, and the JSON of its model's config."""
-    # Not at the top: most commands need no h5py.
+    """The Keras version of a file, and its model config as JSON."""
+    # Imported here: most commands do not need h5py.
     import h5py
 
     found = {}
@@ -112,7 +112,7 @@ def read_keras_2_file(path):
 
 
 def _strip(tf_keras, model):
-    """The same model without wrappers of tensorflow-model-optimization."""
+    """The model without tensorflow-model-optimization wrappers."""
     tfmot = import_extra(_TFMOT, "prune")
 
     def strip(layer):
@@ -126,7 +126,7 @@ def _strip(tf_keras, model):
         with tfmot.quantization.keras.quantize_scope():
             new = type(inner).from_config(inner.get_config())
         new.build(layer.get_build_config()["input_shape"])
-        # Calls put tensors in place of the kernels of the layer inside.
+        # Calls replace the inner layer's kernels by tensors.
         weights = layer.trainable_weights + inner.non_trainable_weights
         new.set_weights([weight.numpy() for weight in weights])
         return new
@@ -136,14 +136,14 @@ def _strip(tf_keras, model):
 
 
 class _Copy:
-    """Makes layers and models of `tf_keras` again, each once."""
+    """Makes each `tf_keras` layer and model again in Keras 3, once."""
 
     def __init__(self, tf_keras):
         self._old = tf_keras
         self._made = {}
 
     def copy(self, model):
-        """A model of the same layers with the same weights."""
+        """A Keras 3 model with the same layers and weights."""
         if problems := "; ".join(self._problems(model)):
             raise ValueError(
                 "`model_or_path` must have layers that Keras 3 has. Received: "
@@ -152,7 +152,7 @@ class _Copy:
         new = self._model(model)
         holders = self._old.Model, self._old.layers.TimeDistributed
         for old, layer in self._made.values():
-            # Layers that hold layers may order their weights otherwise.
+            # Layers with inner layers may order their weights differently.
             if isinstance(old, holders):
                 continue
             if layer.weights:
@@ -162,7 +162,7 @@ class _Copy:
         return new
 
     def _problems(self, model):
-        """Makes the layers; yields why some cannot be."""
+        """Makes the layers; yields why some cannot be made."""
         if not model.inputs:
             kind = type(model).__name__
             yield f"{model.name!r} ({kind}): subclassed, or not built"
@@ -192,7 +192,7 @@ class _Copy:
             name = self._old.saving.get_registered_name(type(old))
             cls = keras.saving.get_registered_object(name)
         if cls in (None, keras.layers.Lambda):
-            raise ValueError("there is no such layer, or it holds a function")
+            raise ValueError("not in Keras 3, or it holds a function")
         config = old.get_config()
         if cls is not getattr(keras.layers, name, None):
             config.pop("batch_input_shape", None)
@@ -253,7 +253,7 @@ class _Copy:
 
 
 def _in_order(outputs):
-    """Calls of layers that lead to some tensors, each after its inputs'."""
+    """Layer calls that lead to the outputs, inputs first."""
     histories = [tensor._keras_history for tensor in outputs]
     left = [x.layer.inbound_nodes[x.node_index] for x in histories]
     nodes, parents = {}, {}
@@ -268,12 +268,12 @@ def _in_order(outputs):
 
 
 def _translate(value):
-    """A value of a config, as Keras 3 takes it."""
+    """A config value in the form of Keras 3."""
     if isinstance(value, (list, tuple)):
         parts = [_translate(part) for part in value]
         return tuple(parts) if isinstance(value, tuple) else parts
     if isinstance(value, str) and value == "hard_sigmoid":
-        raise ValueError(f"{value!r} is another function in Keras 2")
+        raise ValueError(f"{value!r} differs between Keras 2 and Keras 3")
     if not isinstance(value, dict):
         return value
     kind = value.get("class_name")
@@ -301,7 +301,7 @@ def _call(layer, args, kwargs):
 
 
 def _compare(model, plain, new):
-    """Raises if `new` gives something else than `plain`; says what is lost."""
+    """Raises if outputs differ; warns of lost ranges."""
     is_half = any("16" in x.compute_dtype for x in layer_paths(new).values())
     kinds = {type(each).__name__ for each in model.submodules}
     is_quantized = any("Quantize" in kind for kind in kinds)
@@ -311,16 +311,16 @@ def _compare(model, plain, new):
         try:
             wanted = arrays_of(plain(sample, training=False))
         except Exception as error:
-            _warn(f"Not compared, for want of inputs: {on_one_line(error)}")
+            _warn(f"Not compared with random inputs: {on_one_line(error)}")
             continue
         if is_half:
             wanted = [x.astype("float16") for x in wanted]
         pairs = zip(arrays_of(new(sample, training=False)), wanted, strict=True)
-        # Integers may have another width in Keras 3.
+        # Integer dtypes may differ in Keras 3.
         if not all_same(wanted, [x.astype(y.dtype) for x, y in pairs]):
             raise ValueError(
-                "The copy gives something else than the model of Keras 2 on "
-                "the same inputs: a layer computes otherwise in Keras 3."
+                "The converted model must return the same as the original. A "
+                "layer computes something else in Keras 3."
             )
         if is_quantized:
             before = arrays_of(model(sample, training=False))
@@ -328,9 +328,9 @@ def _compare(model, plain, new):
             changes += [np.abs(x - y).max() for x, y in pairs]
     if is_quantized:
         _warn(
-            "Layers that were trained for quantization are float layers with "
-            "the same weights. The ranges they learned are gone, which changes "
-            f"outputs by up to {max(changes):.2g}."
+            "Layers trained for quantization become float layers with the same "
+            "weights. Their learned ranges are lost, which changes outputs by "
+            f"up to {max(changes):.2g}."
         )
 
 

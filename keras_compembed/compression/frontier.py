@@ -1,4 +1,4 @@
-"""Sizes and losses of the ways to store a model's tables."""
+"""Sizes and errors of the ways to store a model's tables."""
 
 import dataclasses
 import json
@@ -13,20 +13,20 @@ _MAX_METHODS = 60
 class FrontierPoint:
     """One way to store the tables of a model."""
 
-    # Names of methods by the name of the layer.
+    # Method names by layer name.
     methods: dict
     file_bytes: int
-    # Squared errors of rows over their squared distances from the mean.
+    # Squared error of rows over their squared distance from the mean.
     error: float | None = None
-    # The metric on validation data after tuning.
+    # Validation metric after tuning.
     score: float | None = None
-    # Whether `file_bytes` was counted in a file.
+    # Whether `file_bytes` was measured, not estimated.
     is_exported: bool = False
     is_chosen: bool = False
 
     @property
     def name(self):
-        """String, the methods; with layers where there are several."""
+        """String: the methods, with layer names if there are several."""
         if len(self.methods) == 1:
             return next(iter(self.methods.values()))
         return ", ".join(f"{key}: {x}" for key, x in self.methods.items())
@@ -34,7 +34,7 @@ class FrontierPoint:
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
-    """What a search among ways to store tables looked at."""
+    """The ways to store tables that a search tried."""
 
     points: tuple
     limit_bytes: int | None = None
@@ -61,7 +61,7 @@ class Frontier:
 
     @property
     def best(self):
-        """Tuple of the points that no smaller one equals in error."""
+        """Tuple of points with a lower error than all smaller ones."""
         found, lowest = [], float("inf")
         for point in self.points:
             if point.error is not None and point.error < lowest:
@@ -70,11 +70,11 @@ class Frontier:
         return tuple(found)
 
     def to_dict(self):
-        """All figures as a dict that `json` can write."""
+        """Returns all values as a dict for `json`."""
         return dataclasses.asdict(self)
 
     def save(self, path, overwrite=False):
-        """Writes it as JSON."""
+        """Writes a JSON file."""
         with replacing(path, overwrite) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(self.to_dict(), file, indent=2)
@@ -82,7 +82,7 @@ class Frontier:
 
     @classmethod
     def load(cls, path):
-        """Reads what `save` wrote."""
+        """Reads a file written by `save`."""
         with open(path, encoding="utf-8") as file:
             try:
                 content = json.load(file)
@@ -95,7 +95,7 @@ class Frontier:
                 ) from error
 
     def plot(self, path, overwrite=False):
-        """Draws the points into a picture; needs the extra `plots`."""
+        """Writes a plot; needs the extra `plots`."""
         plot_frontier(self, path, overwrite=overwrite)
 
     def __str__(self):
@@ -114,8 +114,8 @@ class Frontier:
             rows.append(row)
         if self.original_bytes:
             size, score = f"{self.original_bytes:,}", self.original_score
-            rows.append([size, "1.0x", "0", _number(score), "", "as it is"])
-        # Columns that nothing is in are left out.
+            rows.append([size, "1.0x", "0", _number(score), "", "original"])
+        # Leaves out empty columns.
         columns = [
             column
             for column in zip(*rows, strict=True)
@@ -129,9 +129,9 @@ class Frontier:
             lines.append("  ".join([*parts, name[0]]).rstrip())
         lines.insert(1, "-" * max(map(len, lines)))
         if any(point.is_exported for point in self.points):
-            lines.append("= counted in a file; ~ computed.")
+            lines.append("= size of a real file; ~ estimated size.")
         if self.limit_bytes is not None:
-            lines.append(f"The file may have {self.limit_bytes:,} bytes.")
+            lines.append(f"Size limit: {self.limit_bytes:,} bytes.")
         return "\n".join(lines)
 
 

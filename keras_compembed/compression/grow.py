@@ -1,4 +1,4 @@
-"""Copies of models with more ids."""
+"""Copies of models with new ids."""
 
 import keras
 import numpy as np
@@ -21,17 +21,17 @@ from keras_compembed.utils.validation import require
 
 
 def grow(model: Copied, vectors: dict) -> Copied:
-    """Copies a model with more ids in some of its compressed layers.
+    """Returns a copy of a model with new ids in some compressed layers.
 
-    New ids follow those that there are, and get the codes, the rounded rows
-    or the weights of anchors nearest to their vectors. Codebooks, projections
-    and anchors are used as they are, and other ids keep their vectors. The
-    model given is left as it is; the copy is compiled as it is, with a new
+    New ids follow the existing ids. They get the codes, quantized rows or
+    anchor weights nearest to the vectors given. Codebooks, projections and
+    anchors stay fixed, and existing ids keep their vectors. The model given
+    does not change. If it is compiled, the copy is compiled alike with a new
     optimizer state.
 
-    Logits of the same layer grow with it, and so does a `CANESoftmax` whose
-    `class_embedding` it is, if candidates and noises are by counts: new
-    classes count as the rarest.
+    Logits of a reversible layer grow with it. A `CANESoftmax` grows with its
+    `class_embedding` if its candidates and noise classes are chosen by counts.
+    New classes then count as the rarest.
 
     Example:
 
@@ -45,26 +45,24 @@ def grow(model: Copied, vectors: dict) -> Copied:
 
     Args:
         model: A built `keras.Model`, or a single built layer.
-        vectors: Dict from the name of a layer, or its path where several
-            have one name, to an array `(new ids, output_dim)`. For a
-            reversible layer whose weights are not tied, to a tuple of two
-            such arrays: vectors, and rows of the second table.
+        vectors: Dict from layer names to arrays `(new ids, output_dim)`. Use
+            the path where several layers have one name. A reversible layer with
+            untied weights takes a tuple of two arrays of one shape: vectors,
+            and rows of the second table.
 
     Returns:
         A new model, or a new layer.
 
     Raises:
-        ValueError: if the model cannot be copied, or a layer cannot encode
-            vectors: its codes are learned from nothing, its composition is not
-            linear, its rows have no room for vectors so large, or its weights
-            of anchors are a mixture or follow relations.
+        ValueError: if the model cannot be copied, or a layer cannot encode new
+            vectors, e.g. because its codes were learned from scratch.
     """
     layers = compressed_layers(model)
     chosen = {}
     for name, arrays in vectors.items():
         require(
             name in layers,
-            f"`vectors` must be for layers among {sorted(layers)}.",
+            f"`vectors` must have names of layers from {sorted(layers)}.",
             name=name,
         )
         layer = layers[name]
@@ -86,8 +84,8 @@ def grow(model: Copied, vectors: dict) -> Copied:
         require(
             isinstance(head.selector, (FrequentClasses, AllClasses))
             and isinstance(head.noise, (UniformNoise, UnigramNoise)),
-            "A `CANESoftmax` that grows must have candidates and noises by "
-            "counts.",
+            "A `CANESoftmax` that grows must choose candidates and noise "
+            "classes by counts.",
             layer=head.name,
             selector=head.selector,
             noise=head.noise,
@@ -100,7 +98,7 @@ def grow(model: Copied, vectors: dict) -> Copied:
 
 
 def _grown_head(head, class_embedding):
-    # As its own class writes it, where a copy had to remember more.
+    # The config of the original class, not of a copy's subclass.
     cls = own_class(head)
     config = cls.get_config(head)
     number = class_embedding.input_dim
@@ -124,7 +122,7 @@ def _grown_head(head, class_embedding):
 
 
 def _longer(values, number):
-    """Numbers of classes, where further ones are as the least."""
+    """Class counts, where new classes get the smallest count."""
     return np.pad(
         values, (0, number - len(values)), constant_values=values.min()
     )

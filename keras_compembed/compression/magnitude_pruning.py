@@ -1,4 +1,4 @@
-"""A callback that makes the smallest numbers of tables zero, by a schedule."""
+"""A callback that prunes the smallest values of tables by a schedule."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from keras_compembed.utils.validation import require
 
 @dataclasses.dataclass(frozen=True)
 class PolynomialSparsity:
-    """Sparsity that rises fast at first and slowly in the end."""
+    """Sparsity that rises fast at first and slowly at the end."""
 
     final_sparsity: float
     end_step: int
@@ -42,17 +42,17 @@ class PolynomialSparsity:
         check_positive_number("power", self.power)
 
     def __call__(self, step):
-        """The share of zeros after so many steps, a float32 scalar tensor."""
+        """The share of zeros after a step, a float32 scalar tensor."""
         step = tf.cast(step - self.begin_step, tf.float32)
-        # The order of operations of tensorflow-model-optimization, so that
-        # numbers near a half are rounded alike.
+        # Operations in the order of tensorflow-model-optimization, for the
+        # same rounding.
         part = step / (self.end_step - self.begin_step)
         part = tf.minimum(1.0, tf.maximum(0.0, part))
         gap = self.initial_sparsity - self.final_sparsity
         return gap * (1 - part) ** self.power + self.final_sparsity
 
     def is_due(self, step):
-        """Whether zeros are chosen after so many steps, a boolean tensor."""
+        """Whether zeros are chosen after a step, a boolean tensor."""
         step = tf.cast(step, tf.int64)
         since = step - self.begin_step
         inside = (since >= 0) & (step <= self.end_step)
@@ -61,7 +61,7 @@ class PolynomialSparsity:
         )
 
     def last_due(self, step):
-        """The last step up to `step` in which zeros were chosen, or None."""
+        """The last step up to `step` that chose zeros, or None."""
         if step < self.begin_step:
             return None
         if step >= self.end_step:
@@ -70,31 +70,27 @@ class PolynomialSparsity:
 
 
 class MagnitudePruning(keras.callbacks.Callback):
-    """Makes the smallest numbers of tables zero while a model is trained.
+    """Sets the smallest values of tables to 0 during training.
 
-    Numbers nearest 0 become 0, more and more, while training goes on with the
-    others. From `begin_step` to `end_step`, every `frequency` steps and in the
-    last,
+    From `begin_step` to `end_step`, every `frequency` steps and in the last
+    step, it sets the values nearest 0 to 0. Their share is
 
     `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
 
-    of the numbers are 0. Between these steps, and after the last, the same
-    numbers stay 0. A table that is pruned already stays so with an
-    `initial_sparsity` as high as `final_sparsity`. Then `compress_model(model,
-    keras_compembed.methods.Pruned(sparsity))` stores those that are left alone.
+    The same values stay 0 until the next choice, and after `end_step`. Then
+    store the table with `compress_model(model,
+    keras_compembed.methods.Pruned(sparsity))`. To fine-tune a table that is
+    pruned already, set `initial_sparsity` to `final_sparsity`.
 
-    It acts within the training step, after the optimizer: zeros are zeros
-    whenever the model is used, with any `steps_per_execution`, in graphs, on
-    several devices. What is zero is not for good: as in
-    tensorflow-model-optimization, whose weights it equals step by step, a
-    number that its last gradient made large may come back when zeros are next
-    chosen.
+    Pruning is part of the training step, after the optimizer. It works with any
+    `steps_per_execution` and on several devices. Results equal those of
+    tensorflow-model-optimization step by step: a value that its last gradient
+    made large may come back at the next choice.
 
-    Steps are those that the model's optimizer has taken. So training that was
-    saved with the optimizer resumes with a new callback of the same arguments.
-    A training that is interrupted leaves the model to be pruned further by
-    the next one, with or without a callback; `on_train_end()` of the
-    interrupted one ends that.
+    Steps are those of the model's optimizer. If the optimizer is saved,
+    training resumes with a new callback of the same arguments. After an
+    interrupted `fit`, call `on_train_end()` of the callback to stop pruning;
+    otherwise it continues in the next `fit`.
 
     Example:
 
@@ -113,27 +109,22 @@ class MagnitudePruning(keras.callbacks.Callback):
     0.8
 
     Args:
-        final_sparsity: Number from 0 to below 1, the share of zeros in the
-            end.
-        end_step: Integer above `begin_step`, steps of the optimizer after
-            which it is reached.
-        begin_step: Integer. Steps of the optimizer before the first zeros.
-            Defaults to `0`.
-        frequency: Integer. Steps from one choice of zeros to the next.
-            Defaults to `100`.
-        initial_sparsity: Number from 0 to `final_sparsity`, the share of
-            zeros at first. Defaults to `0.0`.
-        power: Positive number. Defaults to `3`.
-        variables: Optional list of names: of layers whose `embeddings` are
-            pruned, or of variables, by path, such as `"dense/kernel"`.
-            Defaults to `None`: the tables of all `keras.layers.Embedding`.
+        final_sparsity: Number from 0 to below 1. The share of zeros at the end.
+        end_step: Integer above `begin_step`. The optimizer step that reaches
+            `final_sparsity`.
+        begin_step: Integer. The optimizer step of the first choice. Defaults to
+            `0`.
+        frequency: Integer. Steps between choices of zeros. Defaults to `100`.
+        initial_sparsity: Number from 0 to `final_sparsity`. The share of zeros
+            at first. Defaults to `0.0`.
+        power: Positive number. The exponent of the schedule. Defaults to `3`.
+        variables: Optional list of names: layers with `embeddings` to prune, or
+            paths of variables, such as `"dense/kernel"`. Defaults to `None`:
+            the tables of all `keras.layers.Embedding`.
 
     Raises:
-        TypeError, ValueError: if an argument is of another kind; when training
-            begins, if a name is unknown or stands for several variables, one
-            is not trained or not of floats, the optimizer averages weights
-            (`use_ema`), or it is past steps of the schedule in which numbers
-            should have become zero.
+        TypeError, ValueError: if an argument is invalid, or training begins
+            with variables or an optimizer that cannot be pruned.
 
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878), section 3
@@ -165,7 +156,7 @@ class MagnitudePruning(keras.callbacks.Callback):
             )
         require(
             variables is None or len(variables),
-            "`variables` must be None or name one at least.",
+            "`variables` must be None or a non-empty list.",
             variables=variables,
         )
         self.variables = variables
@@ -177,15 +168,15 @@ class MagnitudePruning(keras.callbacks.Callback):
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         if getattr(optimizer, "use_ema", False):
             raise ValueError(
-                "`use_ema` must be False with `MagnitudePruning`: averages of "
-                "numbers that become 0 are not 0. Received: an optimizer with "
+                "`use_ema` must be False with `MagnitudePruning`: averaged "
+                "weights are not 0. Received: an optimizer with "
                 "use_ema=True."
             )
-        # Those of a training that was interrupted.
+        # Leftovers of an interrupted training.
         self._constraints = []
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Not when training begins: other callbacks may load weights then.
+        # Not in `on_train_begin`: other callbacks may load weights there.
         if self._constraints:
             return
         step = _steps_done(self.model.optimizer)
@@ -196,27 +187,27 @@ class MagnitudePruning(keras.callbacks.Callback):
                 constraint = _Pruned(variable, self.schedule)
                 constraint.start(step)
                 self._constraints.append(constraint)
-        # Graphs that are there already know nothing of constraints.
+        # Existing graphs lack the constraints.
         self.model.make_train_function(force=True)
 
     def on_train_end(self, logs=None):
         for constraint in self._constraints:
             constraint.release()
         self._constraints = []
-        # The next training is without, unless it has such a callback again.
+        # The next training has no pruning without a callback.
         self.model.train_function = None
 
 
 class _Pruned(keras.constraints.Constraint):
-    """Keeps numbers of a variable 0, and chooses anew which."""
+    """Keeps values of a variable at 0, and chooses which."""
 
     def __init__(self, variable, schedule):
         inner = variable.constraint
-        # Of a training that was interrupted.
+        # A leftover of an interrupted training.
         self._inner = inner._inner if isinstance(inner, _Pruned) else inner
         self._variable = variable
         self._schedule = schedule
-        # All devices choose alike.
+        # All devices make the same choice.
         self._is_kept = keras.Variable(
             np.ones(variable.shape, bool),
             dtype="bool",
@@ -226,7 +217,7 @@ class _Pruned(keras.constraints.Constraint):
         )
 
     def start(self, step):
-        """Begins after so many steps of the optimizer."""
+        """Begins after a step of the optimizer."""
         values = self._variable.numpy()
         last = self._schedule.last_due(step)
         if last is not None:
@@ -256,7 +247,7 @@ class _Pruned(keras.constraints.Constraint):
 
 
 def largest(values, sparsity):
-    """Which numbers stay: those furthest from 0, and all as far as the last."""
+    """Which values to keep: the largest sizes, with all ties."""
     sizes = tf.reshape(tf.abs(values), [-1])
     number = tf.cast(tf.size(sizes), tf.float32) * (1 - sparsity)
     number = tf.cast(tf.maximum(tf.round(number), 1), tf.int32)
@@ -265,41 +256,40 @@ def largest(values, sparsity):
 
 
 def _steps_done(optimizer, more=0):
-    """Steps in which weights moved, of an optimizer that may wrap another."""
-    # With scaled losses, the one inside skips steps.
+    """Steps that updated weights, also of a wrapped optimizer."""
+    # A loss-scale optimizer's inner optimizer skips steps.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    # `iterations` leaves out steps that only add up gradients; the first
-    # variable of an optimizer counts all.
+    # `iterations` leaves out accumulation steps; the optimizer's first
+    # variable counts all.
     accumulation = optimizer.gradient_accumulation_steps or 1
     calls = optimizer.iterations
     if accumulation > 1:
         calls = optimizer.variables[0]
     if more:
         return (tf.cast(calls.value, tf.int64) + more) // accumulation
-    # Under a strategy, a value on each device.
+    # Under a strategy, each device has a value.
     return int(keras.ops.convert_to_numpy(calls)) // accumulation
 
 
 def _check_past(schedule, step, name, variable):
-    """Refuses a schedule of which steps were missed."""
+    """Raises if the schedule has missed steps."""
     last = schedule.last_due(step - 1)
     if last is None:
         return
     zeros = float(np.mean(variable.numpy() == 0))
     wanted = float(schedule(last))
-    # Equal numbers stay together.
+    # Ties are kept.
     if zeros < 0.99 * wanted - 1 / variable.shape.num_elements():
         raise ValueError(
-            f"`begin_step` must not be in the past: steps are those of the "
-            f"optimizer. Received: {schedule}, by which {wanted:.1%} of "
-            f"{name} would be zero after {last} steps, and an optimizer that "
-            f"has taken {step}, with {zeros:.1%} of it zero. Compile the "
-            f"model again, or add {step} to `begin_step` and `end_step`."
+            f"`begin_step` must not be in the past. Compile the model again or "
+            f"add {step} to `begin_step` and `end_step`. Received: {schedule}, "
+            f"with {wanted:.1%} of {name} zero after {last} optimizer steps, "
+            f"and an optimizer at step {step}, with {zeros:.1%} zero."
         )
 
 
 def _find_variables(model, names):
-    """Dict from name to the variables to be pruned."""
+    """Dict from names to the variables to prune."""
     tables = {
         name: layer.embeddings
         for name, layer in named_layers(model, keras.layers.Embedding).items()
@@ -311,9 +301,9 @@ def _find_variables(model, names):
         }
         if not found:
             raise ValueError(
-                "The model must have a `keras.layers.Embedding` that is "
-                f"trained. Received: the model {model.name!r}, which has none. "
-                "Name other variables in `variables`."
+                "The model must have a trainable `keras.layers.Embedding`, or "
+                "`variables` must name others. "
+                f"Received: model={model.name!r}, without one."
             )
         return found
     paths = {}
@@ -329,16 +319,15 @@ def _find_variables(model, names):
         if len(matches) != 1:
             known = sorted({*tables, *paths})
             raise ValueError(
-                "`variables` must name layers with a table, or variables by "
-                f"path, each one. Received: {name!r}, which "
-                f"{'several have' if matches else 'none has'}. There are: "
-                f"{', '.join(known)}."
+                "`variables` must be unique names of layers with a table, or "
+                f"paths of variables, of: {', '.join(known)}. "
+                f"Received: {name!r}, found {len(matches)} times."
             )
         (found[name],) = matches
     for name, variable in found.items():
         if not variable.trainable or "float" not in variable.dtype:
             raise ValueError(
-                "`variables` must name float variables that are trained. "
+                "`variables` must name trainable float variables. "
                 f"Received: {name!r}, of dtype {variable.dtype}, "
                 f"trainable={variable.trainable}."
             )

@@ -1,4 +1,4 @@
-"""A model that takes texts, with a smaller vocabulary."""
+"""Smaller vocabularies for models that take texts."""
 
 from collections.abc import Iterable
 
@@ -22,14 +22,14 @@ def prune_vocabulary(
     min_count: int = 1,
     vocabulary_size: int | None = None,
 ) -> keras.Model:
-    """Copies a model that takes texts, with the tokens that texts have.
+    """Returns a copy of a model with only those tokens that occur in texts.
 
-    A vocabulary is most of a small model's file: its own table of words or
-    pieces, and a row of the embedding for each. The copy has a smaller
-    tokenizer and the rows that it needs. For texts all of whose tokens are
-    left, such as those given, with `min_count=1` and no `vocabulary_size`, it
-    returns what the model does. Other tokens become smaller pieces, or
-    unknown. Prune first, then compress the table.
+    The vocabulary is most of a small model's file: the tokenizer's words or
+    pieces, and an embedding for each. The copy has a smaller tokenizer and
+    fewer embeddings. With `min_count=1` and no `vocabulary_size`, outputs for
+    the given texts do not change. Dropped tokens are split into smaller pieces,
+    or become unknown (OOV). Prune the vocabulary first, then compress the
+    table.
 
     Example:
 
@@ -45,29 +45,29 @@ def prune_vocabulary(
     ['', '[UNK]', 'a', 'red', 'pear']
 
     Args:
-        model: A `keras.Model` of layers, whose one input is a text, with a
-            tokenizer of `keras_compembed.text` or a
-            `keras.layers.TextVectorization`, which a tokenizer replaces.
-        texts: Iterable of strings, or a `tf.data.Dataset` of them, such as
-            those that the model is trained on.
-        min_count: Positive integer, how often a token must occur. Defaults to
-            `1`.
-        vocabulary_size: Optional integer, the most ids, those that are most
-            frequent.
+        model: A `keras.Model` with one text input and a tokenizer of
+            `keras_compembed.text`, or a `keras.layers.TextVectorization`, which
+            is replaced by a tokenizer.
+        texts: Iterable of strings, or a `tf.data.Dataset` of them, such as the
+            training texts.
+        min_count: Positive integer. Tokens that occur less often are dropped.
+            Defaults to `1`.
+        vocabulary_size: Optional integer. Keeps at most this number of ids, the
+            most frequent. Defaults to `None`: no limit.
 
     Returns:
-        A `keras.Model`, compiled as the model is.
+        A new `keras.Model`, compiled like the model.
 
     Raises:
-        ValueError: if the model does not take one text, or something other
-            than `keras.layers.Embedding` layers reads its ids.
+        ValueError: if the model does not take one text, or layers other than
+            `keras.layers.Embedding` read its ids.
     """
     check_model(model)
     split = split_model(model)
     if split is None:
         raise ValueError(
-            "`model` must take texts. Received: a model that takes numbers, "
-            f"{model.name!r}."
+            "`model` must take texts. Received: a model of numbers, "
+            f"model={model.name!r}."
         )
     tokenizer = split.as_tokenizer()
     (ids,) = split.model.inputs
@@ -77,8 +77,8 @@ def prune_vocabulary(
     own = find_own_readers(split.model, ids)
     require(
         len(own) == len(tables),
-        "A table of which rows are taken must be read by the ids of texts "
-        "alone, and no other layer may hold it.",
+        "A table to prune must be used by the token ids only, and not be "
+        "shared with another layer.",
         tables=[x.name for x in tables if x not in own],
     )
     kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
@@ -90,7 +90,7 @@ def prune_vocabulary(
 
 
 def drop_unread_rows(model, sample_inputs=None, verbose=1):
-    """A model without the rows of tables that no token of its text has."""
+    """A model without table rows beyond its vocabulary."""
     try:
         split = split_model(model)
     except ValueError:
@@ -113,7 +113,7 @@ def drop_unread_rows(model, sample_inputs=None, verbose=1):
     for table, cut in exchanges if verbose else ():
         print(
             f"{table.name}: {cut.dropped_rows:,} of {table.input_dim:,} rows "
-            f"belong to no token of {split.layer.name!r}, and are dropped"
+            f"dropped: {split.layer.name!r} has no tokens for them"
         )
     return small
 
@@ -121,20 +121,20 @@ def drop_unread_rows(model, sample_inputs=None, verbose=1):
 def _check_table(layer, tokenizer):
     if type(layer) is not keras.layers.Embedding or len(layer.weights) != 1:
         raise ValueError(
-            "Ids of texts must go to `keras.layers.Embedding` layers only, of "
-            "which rows are taken. Received: ids that go to "
+            "Token ids must go to `keras.layers.Embedding` layers only. "
+            "Received: ids that go to "
             f"{layer.name!r} ({type(layer).__name__})."
         )
     if layer.input_dim < tokenizer.vocabulary_size:
         raise ValueError(
             "The table must have a row for each id of the tokenizer. Received: "
-            f"{layer.name!r} of {layer.input_dim} rows, and a tokenizer of "
+            f"{layer.name!r} with {layer.input_dim} rows, and a tokenizer with "
             f"{tokenizer.vocabulary_size} ids."
         )
 
 
 def _cut(layer, ids):
-    """An Embedding of some rows of another."""
+    """An Embedding with some rows of another."""
     config = {**layer.get_config(), "input_dim": len(ids)}
     new = type(layer).from_config(config)
     new.build()

@@ -1,4 +1,4 @@
-"""A callback that lets codes follow the task."""
+"""A callback that updates codes during training."""
 
 import keras
 
@@ -7,13 +7,14 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 class RecodeEmbeddings(keras.callbacks.Callback):
-    """Gives ids new codes now and then while a model is trained.
+    """Updates the codes of ids at intervals while a model is trained.
 
-    For `CodeEmbedding` layers with `codes="follow"`, as `compress_model` makes
-    them by `keras_compembed.methods.Codes(recode_every=...)`. Task steps on the
-    codebooks alternate with `CodeEmbedding.recode`: each id gets the code
-    nearest its latent vector, which collects the task's gradients. Layers
-    with `trainable=False` keep their codes. Call `kc.strip` when done.
+    It serves `CodeEmbedding` layers with `codes="follow"`. `compress_model`
+    makes them with `keras_compembed.methods.Codes(recode_every=...)`. Training
+    steps update the codebooks and a latent vector for each id.
+    `CodeEmbedding.recode` then gives each id the code nearest its latent
+    vector. Layers with `trainable=False` keep their codes. Call `kc.strip`
+    after training.
 
     Example:
 
@@ -30,16 +31,16 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     >>> small = kc.strip(model)
 
     Args:
-        every: Optional integer. Training steps from one recoding to the next.
-            Defaults to `None`: `recode_every` of each layer's
-            `FollowingCodes`. With `steps_per_execution`, codes are
-            looked for after the last step of those that Keras takes at once.
-        verbose: `0` or `1`, whether to print how many ids changed. Defaults
-            to `0`.
+        every: Optional integer. Training steps between updates. With
+            `steps_per_execution`, updates wait for the end of an execution.
+            Defaults to `None`: the `recode_every` of each layer's
+            `FollowingCodes`.
+        verbose: `0` or `1`. Whether to print how many ids changed. Defaults to
+            `0`.
 
     Raises:
-        ValueError: if an argument is out of range, or when training begins if
-            the model has no such layer or one does not say how often.
+        ValueError: if an argument is out of range, the model has no such layer,
+            or a layer has no interval.
     """
 
     def __init__(self, every: int | None = None, verbose: int = 0):
@@ -55,26 +56,26 @@ class RecodeEmbeddings(keras.callbacks.Callback):
         ]
         if not self._layers:
             raise ValueError(
-                "The model must have a CodeEmbedding with codes='follow'. "
-                f"Received: the model {self.model.name!r}, which has none."
+                "The model must have a `CodeEmbedding` with codes='follow'. "
+                f"Received: model={self.model.name!r}, without one."
             )
         for layer in self._layers:
             codes = layer.store.learn_codes
             if self.every is None and codes.recode_every is None:
                 raise ValueError(
-                    "`every` must be given for layers without `recode_every`. "
-                    f"Received: every=None and the layer {layer.name!r}."
+                    "`every` must be set for layers without `recode_every`. "
+                    f"Received: every=None, layer={layer.name!r}."
                 )
             codes.is_recoded = True
         self._step = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Not when training begins: other callbacks may load weights then.
+        # Not in `on_train_begin`: other callbacks may load weights there.
         if self._step is None:
             self._step = self._count_steps()
 
     def on_train_batch_end(self, batch, logs=None):
-        # Several steps at once with `steps_per_execution`.
+        # `steps_per_execution` takes several steps at once.
         before, self._step = self._step, self._count_steps()
         for layer in self._layers:
             every = self.every or layer.store.learn_codes.recode_every
@@ -85,9 +86,9 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             if self.verbose:
                 print(
                     f"\nStep {self._step}: {changed} of {layer.input_dim} ids "
-                    f"of {layer.name} have new codes."
+                    f"of {layer.name} changed their codes."
                 )
 
     def _count_steps(self):
-        # Under a strategy, a value on each device.
+        # Under a strategy, each device has a value.
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

@@ -1,4 +1,4 @@
-"""Which methods lose least of tables in so many bytes."""
+"""Search for the methods with the least error within a size limit."""
 
 import contextlib
 import math
@@ -14,22 +14,22 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.utils.files import format_bytes
 from keras_compembed.utils.validation import check_sample_weight
 
-# Of a short fit: the least rows of a sample, in all and for each codeword, and
-# the share of the time. A whole fit of codes loses about so much of its error.
+# Short fits: the least rows of a sample, in total and per codeword; the share
+# of the time; and the ratio of a whole fit's error to a short fit's.
 _SAMPLE_ROWS, _BY_CODEWORD, _QUICK, _WHOLE = 10_240, 4, 0.1, 0.88
-# Kinds whose best setting is estimated to lose more than so many times what
-# the best of all does, and so much besides, are not tried.
+# Kinds are skipped if their best error is above `_TIMES` the lowest of all plus
+# `_MORE`.
 _TIMES, _MORE = 2.0, 0.05
-# Bytes by which a file of a kind that was never counted may be smaller.
+# How far below the estimate a file of an unmeasured kind may be.
 _GUESSED = 16_384
-# Measurements and counted files of one limit at most.
+# At most, for a limit: measured settings and measured files.
 _MEASURED, _COUNTED = 30, 8
-# Kinds tried where even the smallest file is too large.
+# Kinds to try if the smallest file is too large.
 _KINDS = 6
 
 
 def lower_hull(sizes, losses):
-    """Places of the points on the lower convex hull, smallest first."""
+    """Indices of points on the lower convex hull, smallest first."""
     hull = []
     for place in np.lexsort((losses, sizes)):
         if hull and losses[place] >= losses[hull[-1]]:
@@ -43,12 +43,12 @@ def lower_hull(sizes, losses):
 
 
 def _slope(sizes, losses, first, second):
-    """What the loss falls by for each byte, as a number below 0."""
+    """The change of loss per byte, below 0."""
     return (losses[second] - losses[first]) / (sizes[second] - sizes[first])
 
 
 def allocate(curves, limit):
-    """Chooses a point of each curve so that all together fit in a limit."""
+    """Chooses a point of each curve so that their sum is within a limit."""
     curves = [
         (np.asarray(sizes, "int64"), np.asarray(losses, "float64"))
         for sizes, losses in curves
@@ -65,12 +65,12 @@ def allocate(curves, limit):
         for table, (curve, hull) in enumerate(zip(curves, hulls, strict=True))
         for step in range(len(hull) - 1)
     ]
-    # A curve's own steps gain less and less, so they come in their order.
+    # Steps of a convex curve gain less and less: sorting keeps their order.
     for _, table, step in sorted(steps):
         sizes, _ = curves[table]
         first, second = hulls[table][step : step + 2]
         added = sizes[second] - sizes[first]
-        # Steps after one that does not fit are not the table's next.
+        # Skips the table's steps after one that does not fit.
         if places[table] == first and added <= left:
             places[table] = second
             left -= added
@@ -91,10 +91,10 @@ def allocate(curves, limit):
 
 
 class TablePoints:
-    """Bytes and errors of the settings that may store a table.
+    """Bytes and errors of the settings for a table.
 
-    Settings go by their places in `settings`. `bytes_of(method, width)` are
-    those of constants in a file, with the table `width` wide if given.
+    Settings are given by index in `settings`. `bytes_of(method, width)` returns
+    the bytes of constants in a file, for rows of `width` if given.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TablePoints:
     ):
         self.settings = settings
         self.sample_weight = sample_weight
-        # Of the model, if there is one.
+        # Set for tables of a model.
         self.name, self.layer = "vectors", None
         self.num_numbers = tables[0].size
         self._tables = tables
@@ -112,19 +112,19 @@ class TablePoints:
         self._means = [np.average(x, 0, self._weight) for x in tables]
         squares = np.square(tables[0] - self._means[0]).sum(axis=1)
         self.energy = float(np.average(squares, weights=self._weight))
-        # Errors that were measured, by place.
+        # Measured errors by index.
         self.known = {}
-        # Logarithms of errors measured over errors estimated, by kind.
+        # Log ratios of measured to estimated errors, by kind.
         self._logs = {}
-        # What files told of kinds: how wide their rows are, and bytes besides
-        # constants. The latest is last, and may hold for others.
+        # Row width and extra bytes of each kind, from files. The latest is
+        # last, and is the guess for other kinds.
         self._of_kinds = {}
         self._constants = {}
         self._sum_bytes()
 
     @property
     def bytes_by_method(self):
-        """Dict of the bytes of constants by method."""
+        """Dict from methods to bytes of constants."""
         methods = [setting.method for setting in self.settings]
         return dict(zip(methods, self.constants().tolist(), strict=True))
 
@@ -134,25 +134,25 @@ class TablePoints:
             sizes = []
             for setting in self.settings:
                 folded = setting.method.folded() if width else None
-                # Other rows stay as wide as they are.
+                # Other rows keep their width.
                 pair = (folded, width) if folded else (setting.method, None)
                 sizes.append(self._bytes_of(*pair))
             self._constants[width] = np.array(sizes)
         return self._constants[width]
 
     def of_kind(self, place):
-        """How wide rows of its kind are, or None, and bytes besides."""
+        """The row width of its kind, or None, and the extra bytes."""
         latest = next(reversed(self._of_kinds.values()), (None, 0))
         return self._of_kinds.get(self.settings[place].kind, latest)
 
     def is_counted(self, place):
-        """Whether a file with a setting of its kind was counted."""
+        """Whether a file of its kind was measured."""
         return self.settings[place].kind in self._of_kinds
 
-    def learn(self, place, width, besides):
-        """Takes note of a file; the smallest of a kind tells of others."""
+    def learn(self, place, width, extra):
+        """Records a file; each kind keeps its smallest."""
         kind = self.settings[place].kind
-        found = [(width, besides)]
+        found = [(width, extra)]
         if kind in self._of_kinds:
             found.append(self._of_kinds.pop(kind))
         self._of_kinds[kind] = min(
@@ -162,11 +162,11 @@ class TablePoints:
 
     def _sum_bytes(self):
         places = range(len(self.settings))
-        widths, besides = zip(*map(self.of_kind, places), strict=True)
+        widths, extra = zip(*map(self.of_kind, places), strict=True)
         constants = [self.constants(widths[x])[x] for x in places]
-        self.sizes = np.array(constants) + besides
+        self.sizes = np.array(constants) + extra
         names = {setting.method.name for setting in self.settings}
-        # With a layer behind in them, these are the same as others.
+        # With a folded layer, some settings equal others.
         self.is_double = np.zeros(len(places), bool)
         for place in places:
             method = self.settings[place].method
@@ -175,11 +175,10 @@ class TablePoints:
             self.is_double[place] = name != method.name and name in names
 
     def errors(self):
-        """Errors of all settings: measured, or estimated and corrected."""
+        """Errors of all settings: measured, or corrected estimates."""
         scales = {x: np.exp(np.mean(logs)) for x, logs in self._logs.items()}
-        # What was never measured is hoped to be as good as estimated, and what
-        # nothing is known of to be perfect: both are measured before they are
-        # taken.
+        # Unmeasured settings count as good as estimated, or as perfect: they
+        # are measured before they are chosen.
         found = np.array(
             [(x.estimate or 0) * scales.get(x.kind, 1) for x in self.settings]
         )
@@ -205,7 +204,7 @@ class TablePoints:
         ]
         error = self.error_of(found, rows)
         if is_coded:
-            # Codewords know more of few rows than of many.
+            # Codewords fit a small sample better than all rows.
             few, many = (max(x - codewords, 1) / x for x in (sample, num_rows))
             error *= _WHOLE * many / few
         self.known[place] = error
@@ -215,7 +214,7 @@ class TablePoints:
         return error
 
     def error_of(self, found, rows=slice(None)):
-        """Squared errors of rows over their squares about the mean."""
+        """Squared error of rows over their squared distance from the mean."""
         lost = there = 0.0
         weight = None if self._weight is None else self._weight[rows]
         for rebuilt, table, mean in zip(
@@ -233,11 +232,11 @@ class TablePoints:
 
 
 class SizeSearch:
-    """Looks for the settings that lose least in files of so many bytes.
+    """Searches for the settings with the least error within a size limit.
 
-    `choices` are tuples with the place of a setting for each table.
-    `count(choices)` gives the bytes of their file, and how wide the rows of
-    one table are in it if a layer was folded into them.
+    `choices` are tuples with the index of a setting for each table.
+    `count(choices)` returns the bytes of their file, and the row width of a
+    single table with a folded layer.
     """
 
     def __init__(self, tables, count, stop, say, max_time=None):
@@ -253,40 +252,40 @@ class SizeSearch:
 
     @property
     def is_over(self):
-        """Whether the time is up, or Ctrl-C was pressed."""
+        """Whether time is up, or Ctrl-C was pressed."""
         return self._stop.is_set or time.monotonic() > self._deadline
 
     def of(self, choices):
-        """Pairs of the `TablePoints` and the place of each table."""
+        """Pairs of `TablePoints` and setting index, by table."""
         return list(zip(self.tables, choices, strict=True))
 
     def count(self, choices):
-        """Bytes of the file of these choices, counted once."""
+        """Bytes of the file of these choices, measured once."""
         if choices not in self.files:
             with self._stop.waiting():
                 self.learn(choices, *self._count(choices))
         return self.files[choices]
 
     def learn(self, choices, file_bytes, width=None):
-        """Takes note of a file."""
+        """Records a file."""
         pairs, rest = self.of(choices), file_bytes
-        besides = [points.of_kind(place)[1] for points, place in pairs]
-        rest -= sum(besides)
+        extra = [points.of_kind(place)[1] for points, place in pairs]
+        rest -= sum(extra)
         rest -= sum(int(x.constants(width)[place]) for x, place in pairs)
-        for (points, place), own in zip(pairs, besides, strict=True):
+        for (points, place), own in zip(pairs, extra, strict=True):
             points.learn(place, width, own + rest // len(pairs))
         self.files[choices] = file_bytes
 
     def bytes_of(self, choices):
-        """Bytes of the file of these choices, counted or foretold."""
+        """Bytes of the file of these choices, measured or estimated."""
         if choices in self.files:
             return self.files[choices]
         return sum(int(x.sizes[place]) for x, place in self.of(choices))
 
     def count_smallest(self, limit):
-        """Bytes of the smallest file, in earnest if it is above a limit."""
+        """Bytes of the smallest file; tries more kinds above the limit."""
         if self.count(self.smallest) > limit and len(self.tables) == 1:
-            # Other kinds may take fewer bytes besides.
+            # Other kinds may have fewer extra bytes.
             (points,), firsts = self.tables, {}
             for place in map(int, np.argsort(points.sizes, kind="stable")):
                 firsts.setdefault(points.settings[place].kind, (place,))
@@ -297,22 +296,21 @@ class SizeSearch:
     def limits(self, step):
         """Limits from the smallest file up, each about `step` times the last.
 
-        To the largest that is of use: nothing is gained beyond eight bits a
-        number.
+        The largest is where more bytes do not help: eight bits a value.
         """
         smallest = largest = self.count(self.smallest)
         for points, place in self.of(self.smallest):
             within = points.sizes[points.sizes <= 1.2 * points.num_numbers]
             largest += max(within, default=points.sizes[place])
             largest -= points.sizes[place]
-        # Other kinds take other bytes besides.
+        # Other kinds have other extra bytes.
         largest += _GUESSED * (len(self.tables) == 1)
         number = max(1, math.ceil(math.log(largest / smallest, step)))
         step = (largest / smallest) ** (1 / number)
         return [math.ceil(smallest * step**i) for i in range(number + 1)]
 
     def look(self, limit):
-        """Measures and counts what may be best within a limit."""
+        """Measures the candidates for a limit."""
         room, tried = limit, set()
         try:
             self._measure_kinds(limit)
@@ -324,21 +322,21 @@ class SizeSearch:
                     continue
                 tried.add(choices)
                 over = self.count(choices) - limit
-                # Of one table, the file counted is known to be too large.
+                # The measured size of one table's file is known.
                 room -= max(0, over) * (len(self.tables) > 1)
         except KeyboardInterrupt:
-            # What learns ends by itself; all else ends here.
+            # Learners handle Ctrl-C themselves; all else ends here.
             self._stop.is_set = True
         if self.is_over:
             self._measure_quick(limit)
         if self._stop.is_set:
-            self.say("Interrupted: the best found so far is taken.")
+            self.say("Interrupted: using the best found so far.")
 
     def _measure_kinds(self, limit):
         """Measures the most promising of each kind that may fit."""
         for points, room in self._rooms(limit):
             if len(self.tables) == 1:
-                # Other kinds take other bytes besides.
+                # Other kinds have other extra bytes.
                 for place in self._best_of_kinds(points, limit + _GUESSED):
                     if not (points.is_counted(place) or self.is_over):
                         self.count((place,))
@@ -355,14 +353,14 @@ class SizeSearch:
             yield points, room
 
     def _measure_quick(self, limit):
-        """Measures what is no more than rounded, where nothing is known."""
+        """Measures plain quantized rows where nothing is measured."""
         for points, room in self._rooms(limit):
             places = self._best_of_kinds(points, room, is_quick=True)
             if places and not points.known:
                 self._measure(points, places[0])
 
     def _best_of_kinds(self, points, room, is_quick=False):
-        """Places of the best of each kind that fit, unless they are bad."""
+        """Indices of the best of each kind that fits, without bad kinds."""
         errors, best = points.errors(), {}
         fits = np.flatnonzero(points.sizes <= room)
         for place in map(int, fits[np.argsort(errors[fits])]):
@@ -374,7 +372,7 @@ class SizeSearch:
         return [place for place in best.values() if errors[place] <= most]
 
     def _measure(self, points, place):
-        """Measures what is only estimated; whether it was."""
+        """Measures a setting once; returns whether it did."""
         if place in points.known:
             return False
         error, size = points.measure(place), format_bytes(points.sizes[place])
@@ -383,7 +381,7 @@ class SizeSearch:
         return True
 
     def _pick(self, limit, room, is_known=False):
-        """The best choices by what is known, or by what was measured."""
+        """The best choices by all errors, or by measured errors only."""
         curves = []
         for points in self.tables:
             sizes, is_out = points.sizes.copy(), points.is_double
@@ -401,10 +399,10 @@ class SizeSearch:
         return tuple(places)
 
     def ranked(self, limit, families=False):
-        """Choices within a limit that were measured, the best first.
+        """Measured choices within a limit, the best first.
 
-        With `families`, the best of each family come before the others. What
-        may be taken where nothing was measured in time is last.
+        With `families`, the best of each family come first. The last are
+        fallbacks in case nothing was measured in time.
         """
         best, found = self._pick(limit, limit, is_known=True), []
         for number, points in enumerate(self.tables if best else ()):
@@ -424,14 +422,14 @@ class SizeSearch:
         return list(dict.fromkeys(found))
 
     def loss(self, choices):
-        """The sum of the errors measured, weighted, or None."""
+        """The weighted sum of measured errors, or None."""
         pairs = self.of(choices)
         if any(place not in points.known for points, place in pairs):
             return None
         return sum(x.energy * x.known[place] for x, place in pairs)
 
     def points(self, chosen, scores):
-        """`FrontierPoint`s of what was counted or, of one table, measured."""
+        """`FrontierPoint`s of measured files and settings."""
         total = sum(points.energy for points in self.tables)
         seen = dict.fromkeys(self.files)
         if len(self.tables) == 1:
@@ -456,14 +454,14 @@ class SizeSearch:
 
 
 class StopRequest:
-    """Ctrl-C as a wish to stop, which what runs may have answered itself."""
+    """A flag that Ctrl-C sets; running code may handle Ctrl-C first."""
 
     def __init__(self):
         self.is_set = self._waits = False
 
     @contextlib.contextmanager
     def waiting(self):
-        """Lets a first Ctrl-C only be noted, in a block of a few seconds."""
+        """Defers a first Ctrl-C during a block of a few seconds."""
         before, self._waits = self._waits, True
         try:
             yield
@@ -472,7 +470,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def watching(self):
-        """Is set by Ctrl-C, which does what it did before, too."""
+        """Sets the flag on Ctrl-C, and calls the previous handler."""
         before = signal.getsignal(signal.SIGINT)
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or not callable(before):

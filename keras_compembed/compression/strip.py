@@ -1,4 +1,4 @@
-"""Copies of models without what only training needs."""
+"""Copies of models without training-only weights."""
 
 import typing
 
@@ -16,20 +16,20 @@ from keras_compembed.utils.validation import require
 
 # A model, or a single layer.
 Copied = typing.TypeVar("Copied", bound=keras.Layer)
-# What a user may freeze in a layer.
+# Parts of a layer that a user may freeze.
 _PARTS = ("anchors", "codebooks", "composition", "projection", "transform")
 
 
 def strip(
     model: Copied, max_nonzeros: int | None = None, trainable: bool = False
 ) -> Copied:
-    """Copies a trained model without weights that only training needs.
+    """Returns a copy of a trained model without training-only weights.
 
-    Learned codes and learned rows are fixed, and transforms of anchors are
-    stored sparse. Every id has the vector that it had outside training
-    before. The model given is left as it is; the copy is compiled as it is,
-    with a new optimizer state, and is saved, exported and trained further
-    like any model.
+    Learned codes and learned rows become fixed, and anchor transforms are
+    stored sparse. Vectors of ids outside training do not change, unless entries
+    of a transform are dropped. The model given does not change. If it is
+    compiled, the copy is compiled alike with a new optimizer state. Save,
+    export or train it like any model.
 
     Example:
 
@@ -41,11 +41,11 @@ def strip(
 
     Args:
         model: A built `keras.Model`, or a single built layer.
-        max_nonzeros: Optional integer, the most non-zeros to keep in the
-            transform of each `ANTEmbedding`, the largest. Defaults to `None`:
-            the `target_nonzeros` of its `L1`, or all.
-        trainable: Boolean. Whether the non-zeros of transforms are trained
-            further, in the places that they have. Defaults to `False`.
+        max_nonzeros: Optional integer. The number of largest entries to keep in
+            the transform of each `ANTEmbedding`. Defaults to `None`: the
+            `target_nonzeros` of its `L1`, or all.
+        trainable: Boolean. Whether the kept entries of transforms are
+            trainable, in fixed places. Defaults to `False`.
 
     Returns:
         A new model, or a new layer.
@@ -65,7 +65,7 @@ def strip(
 
 
 def compressed_layers(model):
-    """Layers of codes, anchors and rounded rows, by name or path."""
+    """Layers of codes, anchors and quantized rows, by name or path."""
     require(model.built, "`model` must be built.", model=model.name)
     layers = named_layers(model, LookupLayer)
     second = {id(layer.reverse_embedding) for layer in layers.values()}
@@ -77,7 +77,7 @@ def compressed_layers(model):
 
 
 def copy_like(model, layers, replacements):
-    """A copy, compiled as a model is, with others for some of its layers."""
+    """A copy with other layers, compiled like the model."""
     copy = replacements.get(id(model))
     if copy is None:
         copy = copy_with(model, [(x, replacements[id(x)]) for x in layers])

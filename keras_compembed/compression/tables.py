@@ -1,4 +1,4 @@
-"""Tables of a model: which are chosen, and the layers in their places."""
+"""The tables of a model to compress, and their replacements."""
 
 import collections
 import sys
@@ -30,9 +30,9 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
-# Smaller tables stay where nobody names them.
+# Smaller tables stay unless they are named.
 SMALLEST_BYTES = 65_536
-# What a subclass may have without computing something else.
+# Methods of a subclass that do not change what it computes.
 _HARMLESS = {"get_config", "from_config"}
 _METHOD_TYPES = (property, classmethod, staticmethod)
 
@@ -50,13 +50,13 @@ def check_model(model):
         )
     if not model.built:
         raise ValueError(
-            "`model` must be built, so that it has tables to learn from. "
-            f"Received: the unbuilt model {model.name!r}."
+            "`model` must be built, so that its tables exist. "
+            f"Received: model={model.name!r}, not built."
         )
 
 
 def find_layers(model, argument, names):
-    """Dict from the `id` of each Embedding layer that is named to its name."""
+    """Dict from the `id`s of named Embedding layers to names."""
     if names is None:
         return None
     require(
@@ -82,7 +82,7 @@ def find_layers(model, argument, names):
 
 
 def _find(argument, name, paths):
-    """The Embedding layer of a path, or of a name that is one layer's."""
+    """The Embedding layer with this path, or with this unique name."""
     if name in paths:
         return paths[name]
     found = {path: x for path, x in paths.items() if x.name == name}
@@ -90,18 +90,18 @@ def _find(argument, name, paths):
         return next(iter(found.values()))
     if found:
         raise ValueError(
-            f"`{argument}` must name layers by path where several have one "
-            f"name. Received: {name!r}, the name of {sorted(found)}."
+            f"`{argument}` must use paths for layers of the same name. "
+            f"Received: {name!r}, the name of {sorted(found)}."
         )
     names = sorted({layer.name for layer in paths.values()})
     raise ValueError(
-        f"`{argument}` must name Embedding layers of the model, "
-        f"which are {names}. Received: {name!r}."
+        f"`{argument}` must name Embedding layers of the model: "
+        f"{names}. Received: {name!r}."
     )
 
 
 def layers_that_hold(model):
-    """Dict from the `id` of a variable to the layers that have it as theirs."""
+    """Dict from the `id` of a variable to the layers that own it."""
     found = {}
     for path, layer in layer_paths(model).items():
         for variable in own_variables(layer):
@@ -110,16 +110,16 @@ def layers_that_hold(model):
 
 
 def choose_tables(model, wanted, argument, make, verbose):
-    """What `make(name, layer)` makes of tables: it gives a reason against one.
+    """A list of `make(name, layer)` for tables; a string is a reason to skip.
 
-    `wanted` is what `find_layers` found by an argument, or None.
+    `wanted` is the result of `find_layers` for an argument, or None.
     """
     held = layers_that_hold(model)
     found, skipped = [], []
     for name, layer in named_layers(model, keras.layers.Embedding).items():
         is_wanted = wanted is not None and id(layer) in wanted
         if is_wanted or wanted is None:
-            # What it was before rows were dropped is large enough.
+            # Its size before rows were dropped counts.
             is_cut = hasattr(layer, "dropped_rows")
             smallest = 0 if is_wanted or is_cut else SMALLEST_BYTES
             made = reason_to_skip(layer, smallest, held) or make(name, layer)
@@ -133,11 +133,11 @@ def choose_tables(model, wanted, argument, make, verbose):
                 f"`{argument}` must name layers that can be replaced. "
                 f"Received: {name!r}, but {made}."
             )
-        skipped.append(f"{name}: left as it is, {made}")
+        skipped.append(f"{name}: skipped, {made}")
     is_cut = any(hasattr(layer, "dropped_rows") for layer in all_layers(model))
     if not found and not is_cut:
         raise ValueError(
-            f"Nothing to compress in the model {model.name!r}: "
+            f"`model` must have tables to compress. Received: {model.name!r}, "
             + ("; ".join(skipped) or _why_no_tables(model))
             + "."
         )
@@ -147,18 +147,18 @@ def choose_tables(model, wanted, argument, make, verbose):
 
 
 def _why_no_tables(model):
-    """What to say of a model without Embedding layers."""
+    """The message for a model without Embedding layers."""
     names = ", ".join(named_layers(model, LookupLayer))
     if not names:
         return "it has no Embedding layers"
     return (
-        f"it has no Embedding layers, and is compressed already: {names}. "
-        "Begin with the model that has their tables"
+        f"it has no Embedding layers and is compressed already: {names}. "
+        "Pass the original model"
     )
 
 
 def left_tables(model):
-    """The Embedding layers of a model, and why some cannot be replaced."""
+    """A model's Embedding layers, each with the reason to keep it."""
     method, held = Codes(), layers_that_hold(model)
     tables = []
     for name, layer in named_layers(model, keras.layers.Embedding).items():
@@ -178,18 +178,18 @@ def reason_to_skip(layer, smallest, held):
     for variable in layer.variables:
         holders.update(held.get(id(variable), {}))
     if holders.pop(id(layer), None) is None:
-        return "it has no table yet, as it was never called"
+        return "it has no table yet: call the layer first"
     if holders:
         others = ", ".join(map(repr, holders.values()))
-        return f"its table is also read by {others}"
+        return f"its table is shared with {others}"
     own, _ = differences(layer)
     if own or mask_zero(layer) is None:
         cls = type(layer).__name__
         return (
-            f"its class {cls} does more than an {_kind(layer).__name__}, by "
-            f"{listed(own or ['compute_mask'])}: write the same in a subclass "
-            "of `CodeEmbedding`, and put its `from_table` of the table in the "
-            "layer's place"
+            f"its class {cls} changes {listed(own or ['compute_mask'])} of "
+            f"{_kind(layer).__name__}: write the same in a subclass of "
+            "`CodeEmbedding`, and replace the layer by its `from_table` of the "
+            "table"
         )
     before = count_bytes(layer.weights)
     if before < smallest:
@@ -198,24 +198,24 @@ def reason_to_skip(layer, smallest, held):
 
 
 def reason_against(layer, method):
-    """Why rows of a method cannot be in the place of a layer, or None."""
+    """Why a method cannot replace a layer, or None."""
     can_hold = True
     if is_embed_reduce(layer):
         if not method.pooled:
-            return "it pools by itself, which `pooled=False` cannot change"
+            return "it pools its rows: `pooled=False` is not possible"
         can_hold = method.combines
     elif isinstance(layer, keras.layers.ReversibleEmbedding):
         can_hold = method.reverses
     if not can_hold:
         return (
-            f"nothing in the place of an {_kind(layer).__name__} holds "
-            f"{method.name}"
+            f"{method.name} cannot replace a layer of class "
+            f"{_kind(layer).__name__}"
         )
     return method.reason_against(layer.input_dim, layer.output_dim)
 
 
 def mask_zero(layer):
-    """The `mask_zero` that masks as the layer does, or None if none does."""
+    """The `mask_zero` of the same mask, or None if there is none."""
     if type(layer).compute_mask is _kind(layer).compute_mask:
         return layer.mask_zero
     ids = np.arange(layer.input_dim, dtype="int32")[None]
@@ -228,14 +228,14 @@ def mask_zero(layer):
 
 def is_embed_reduce(layer):
     """Whether a layer is a `keras_rs.layers.EmbedReduce`."""
-    # Nobody has such a layer who has not imported keras-rs.
+    # Such a layer exists only if keras-rs is imported.
     layers = getattr(sys.modules.get("keras_rs"), "layers", None)
     cls = getattr(layers, "EmbedReduce", None)
     return cls is not None and isinstance(layer, cls)
 
 
 def _kind(layer):
-    """The class of Keras or keras-rs that a layer is of."""
+    """The Keras or keras-rs base class of a layer."""
     if isinstance(layer, keras.layers.ReversibleEmbedding):
         return keras.layers.ReversibleEmbedding
     if is_embed_reduce(layer):
@@ -244,7 +244,7 @@ def _kind(layer):
 
 
 def differences(layer):
-    """Names of methods that the class of a layer has of its own."""
+    """Names of methods that a layer's class overrides, and adds."""
     kind = _kind(layer)
     classes = type(layer).__mro__
     names = {
@@ -257,7 +257,7 @@ def differences(layer):
     names = {x for x in names if x == "__call__" or not x.startswith("__")}
     names -= _HARMLESS
     if kind is keras.layers.Embedding:
-        # `mask_zero` finds out what it does.
+        # `mask_zero` runs it to find out.
         names.discard("compute_mask")
     own = sorted(name for name in names if hasattr(kind, name))
     added = sorted(names.difference(own))
@@ -270,12 +270,12 @@ def listed(names):
 
 
 def find_table_poolings(model):
-    """The poolings of a model that alone read the rows of a table."""
+    """Poolings that are the only readers of a table's rows."""
     return find_poolings(Graphs(model), _is_plain_embedding)
 
 
 def _is_plain_embedding(layer):
-    """Whether a layer gives rows, and nothing is computed of them besides."""
+    """Whether a layer only looks up rows."""
     return (
         isinstance(layer, keras.layers.Embedding)
         and not isinstance(layer, keras.layers.ReversibleEmbedding)
@@ -285,7 +285,7 @@ def _is_plain_embedding(layer):
 
 
 class ReplacedTable:
-    """A table, and the layer that takes its place."""
+    """A table and the layer that replaces it."""
 
     def __init__(self, name, layer, method, seed, verbose, poolings):
         self.name = name
@@ -319,7 +319,7 @@ class ReplacedTable:
         )
 
     def keep_rows(self):
-        """Makes the layer in its place give rows, whatever pools them."""
+        """Makes the new layer return rows, without pooling."""
         self.pooling = None
         self.small = self._make_layer()
 
@@ -329,11 +329,11 @@ class ReplacedTable:
 
     @property
     def bytes_after(self):
-        """The compressed layer, without weights that only learning needs."""
+        """Bytes of the new layer without training-only weights."""
         return size_report(self.small).embedding_bytes
 
     def learn(self):
-        """Fits the layer in its place to the table."""
+        """Fits the new layer to the table."""
         self._say_what_is_lost()
         self._say(f"learning {self.method.name}")
         tables = read_tables(self.layer)
@@ -344,14 +344,14 @@ class ReplacedTable:
                 table, sample_weight=self.method.sample_weight, **options
             )
             weights += learned.get_weights()
-            # Codes of the second table are fixed.
+            # The second table's codes are fixed.
             options.pop("codes", None)
         self.small.set_weights(weights)
         if self.verbose:
             self._say_what_was_done(tables)
 
     def small_parts(self):
-        """The layers that hold a table each in its place."""
+        """The new layers, one for each table."""
         other = self.small.reverse_embedding
         return [self.small] if other is None else [self.small, other]
 
@@ -360,26 +360,26 @@ class ReplacedTable:
             print(f"{self.name}: {text}")
 
     def _say_what_is_lost(self):
-        """Prints what the layer in its place does not have."""
+        """Prints what the new layer lacks."""
         layer = self.layer
         if layer.lora_enabled:
-            self._say("updates of LoRA merged into the table")
+            self._say("LoRA updates merged into the table")
         if layer.quantization_mode:
             mode = layer.quantization_mode
-            self._say(f"{mode} numbers turned back into floats")
+            self._say(f"{mode} values converted to floats")
         _, added = differences(layer)
         if added:
             self._say(
-                f"a {type(self.small).__name__} without {listed(added)} of the "
-                f"class {type(layer).__name__}"
+                f"replaced by a {type(self.small).__name__} without methods "
+                f"{listed(added)} of {type(layer).__name__}"
             )
 
     def _say_what_was_done(self, tables):
-        """Prints sizes, and how near the layer in its place is."""
+        """Prints sizes, and how close the new layer is."""
         before, after = self.bytes_before, self.bytes_after
         cosines = []
         for table, part in zip(tables, self.small_parts(), strict=True):
-            # Not those of neighbours, which take long in a large table.
+            # Skips neighbours, which take long in a large table.
             near = fidelity(table, part, num_queries=1)
             cosines.append(f"{near.mean_cosine or 0:.3f}")
         self._say(
@@ -391,22 +391,22 @@ class ReplacedTable:
         )
         if self.pooling is not None:
             name = self.pooling.operation.name
-            self._say(f"pooled by the layer itself, in place of {name!r}")
+            self._say(f"pools its rows itself, instead of {name!r}")
         more = count_bytes(self.small.weights) - after
         if more:
             more = format_bytes(more)
-            self._say(f"besides, {more} of latent vectors until `kc.strip`")
+            self._say(f"plus {more} of latent vectors until `kc.strip`")
 
 
 def _options(layer, pooling):
-    """Arguments that what takes a layer's place needs."""
+    """Arguments for the layer that replaces another."""
     if pooling is not None:
         return {
             "combiner": Combiner(pooling.combiner, pooling.empty_value),
             "mask_zero": pooling.mask_zero,
         }
     if is_embed_reduce(layer):
-        # Its call reads id 0 as any other, whatever it masks.
+        # Its call treats id 0 like any other.
         return {"combiner": layer.combiner}
     options = {"mask_zero": mask_zero(layer)}
     if isinstance(layer, keras.layers.ReversibleEmbedding):
@@ -417,7 +417,7 @@ def _options(layer, pooling):
 
 
 def read_tables(layer):
-    """The float arrays `(input_dim, output_dim)` that a layer stands for."""
+    """The float arrays `(input_dim, output_dim)` of a layer."""
     to_array = keras.ops.convert_to_numpy
     if layer.quantization_mode:
         ids = np.arange(layer.input_dim, dtype="int32")
@@ -428,8 +428,7 @@ def read_tables(layer):
         return tables
     if not layer.quantization_mode:
         return [*tables, to_array(layer.reverse_embeddings).T]
-    # Each vector of the basis is one of the largest numbers of its row, which
-    # has no error when it is quantized.
+    # A row's largest value is exact after quantization, so unit vectors are.
     cap, layer.logit_soft_cap = layer.logit_soft_cap, None
     try:
         columns = _in_chunks(
@@ -443,7 +442,7 @@ def read_tables(layer):
 
 
 def _in_chunks(call, inputs, width):
-    """What a function gives for inputs, as a float32 array, part by part."""
+    """The float32 output of a function, computed in parts."""
     outputs = np.empty((len(inputs), width), "float32")
     size = max(1, _CHUNK_ELEMENTS // width)
     for start in range(0, len(inputs), size):
@@ -454,7 +453,7 @@ def _in_chunks(call, inputs, width):
 
 
 def float_policy(policy):
-    """The policy of a layer before it was quantized."""
+    """A layer's dtype policy before quantization."""
     if policy.quantization_mode is None:
         return policy
     compute = policy.compute_dtype
@@ -465,7 +464,7 @@ def float_policy(policy):
 def copy_with_tables(
     model, tables, poolings, sample_inputs=None, is_checked=True
 ):
-    """A copy of a model, not compiled, with other layers for its tables."""
+    """An uncompiled copy of a model with new layers for its tables."""
     needed, found = (
         collections.Counter(id(x.operation) for x in each if x is not None)
         for each in (poolings.values(), [table.pooling for table in tables])
@@ -478,15 +477,15 @@ def copy_with_tables(
                 place = pooled_before(operation, table.layer.output_dim)
                 exchanges.setdefault(id(operation), (operation, place))
             else:
-                # It pools rows of others too, which stay.
+                # It also pools rows of layers that stay.
                 table.keep_rows()
     exchanges = [(x.layer, x.small) for x in tables] + [*exchanges.values()]
     return copy_checked(model, exchanges, sample_inputs, is_checked)
 
 
 def copy_checked(model, exchanges, sample_inputs=None, is_checked=True):
-    """A copy with others for some layers, compared with the model."""
-    # Graphs of what runs here would be kept.
+    """A copy with new layers, compared with the model."""
+    # Eager: traced graphs would stay in memory.
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:

@@ -1,1 +1,1 @@
-"""Copies of models with other layers in them."""
+"""Copies of models with replaced layers."""

@@ -1,4 +1,4 @@
-"""Compares copies of models with the models, on inputs made up."""
+"""Comparison of copies with their models, on sample inputs."""
 
 import warnings
 
@@ -11,25 +11,25 @@ from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
-# Largest difference allowed, over the largest value: the same ops on the same
-# numbers, but threads may add up in another order.
+# Largest difference allowed, relative to the largest value: threads may sum in
+# another order.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
-# Words of the texts that models are compared on.
+# Words per sample text.
 _TEXT_LENGTH = 16
 _PLAIN = (bool, float, int, str, type(None))
-# Sizes tried where a shape is open: of the batch, and of other axes.
+# Sizes to try for open axes: of the batch, and of others.
 _SIZES = ((1, 16), (3, 37))
-# Ids that are tried last.
+# The number of ids to try last.
 _FEW_IDS = 2
 
 
 class CopyCheck:
-    """Compares a copy of a model with the model, before and after."""
+    """Compares a copy with its model, before and after replacement."""
 
     def __init__(self, model, sample_inputs=None):
         self._model = model
         self._paths = {id(x): path for path, x in layer_paths(model).items()}
-        # Each with the outputs of the model, and what it read for them.
+        # Inputs, with the model's outputs and the variables read.
         self._runs = []
         given = sample_inputs is not None
         try:
@@ -49,27 +49,27 @@ class CopyCheck:
         if given:
             raise ValueError(
                 "`sample_inputs` must be inputs that the model takes. Received "
-                f"from the model: {on_one_line(problem)[:300]}"
+                f"this error: {on_one_line(problem)[:300]}"
             ) from problem
         return _warn_not_compared(problem)
 
     def compare(self, copy):
-        """Raises if a copy is not the same function."""
+        """Raises if a copy computes another function."""
         for sample, outputs, _ in self._runs:
             got, _ = _run_copy(copy, sample)
             if all_same(outputs, got):
                 continue
             if not all_same(outputs, _run(self._model, sample)[0]):
-                _warn_not_compared("It gives something else each time.")
+                _warn_not_compared("Outputs differ from call to call.")
                 continue
             raise ValueError(
-                "The copy differs from the model: on the same inputs, it gives "
-                f"something else{self._find_difference(copy)}. What defines a "
-                "layer must be in its config, its variables, or what it saves."
+                "The copy must return the same outputs as the model: a layer's "
+                "config, variables and saved state must define it. "
+                f"Received: different outputs{self._find_difference(copy)}."
             )
 
     def check_reads(self, copy, exchanges, replaced):
-        """Raises if a copy reads what was exchanged, or the model."""
+        """Raises if a copy reads replaced layers, or the model."""
         for sample, _, reads in self._runs[:1]:
             _, now = _run_copy(copy, sample)
             for (old, new), there in zip(exchanges, replaced, strict=True):
@@ -82,22 +82,21 @@ class CopyCheck:
                 if was_read and old.variables and others != [True, False]:
                     raise ValueError(
                         f"The layer {self._paths[id(old)]!r} cannot be "
-                        "exchanged: its holder also reads it in a function, or "
-                        "in an object that is no layer, where Keras does not "
-                        "track it. Read it as an attribute of the layer."
+                        "replaced: a function or an object that Keras does not "
+                        "track also uses it. Use it as an attribute of a "
+                        "layer."
                     )
             for variable in self._model.variables:
                 if id(variable) in now:
                     raise ValueError(
                         "The copy would read the variable "
-                        f"{variable.path!r} of the model itself: a function or "
-                        "a constant of the graph holds it. Read it in a layer "
-                        "that has the variable's layer as an attribute, and in "
-                        "its config."
+                        f"{variable.path!r} of the model: a function or graph "
+                        "constant has it. Read it in a layer with the "
+                        "variable's layer as an attribute and in its config."
                     )
 
     def _find_difference(self, copy):
-        """Words on the first layer whose settings are others in a copy."""
+        """Text on the first layer with different settings in a copy."""
         for layer, new in layer_pairs(self._model, copy):
             for name, value in vars(layer).items():
                 if name.startswith("_") or not isinstance(value, _PLAIN):
@@ -112,12 +111,12 @@ class CopyCheck:
 
 
 def made_up_inputs(model):
-    """A list of structures of random arrays that a model may take."""
+    """A list of random inputs that a model may take."""
     return [next(samples) for samples in _candidates(model)]
 
 
 def _candidates(model):
-    """Two iterators of such samples, to be tried one after another."""
+    """Two iterators of random inputs, to try one after another."""
     inputs = _inputs_of(model)
     signature = keras.tree.map_structure(
         lambda x: tf.TensorSpec(
@@ -150,7 +149,7 @@ def _candidates(model):
 
 
 def _inputs_of(model):
-    """The structure of the inputs of a model, with shapes and dtypes."""
+    """The structure of a model's inputs, with shapes and dtypes."""
     if hasattr(model, "operations"):
         return model.input
     if getattr(model, "inputs", None):
@@ -158,11 +157,10 @@ def _inputs_of(model):
     config = model.get_build_config() or {}
     if "input_shape" not in config:
         raise ValueError(
-            f"The {type(model).__name__} {model.name!r} does not say what its "
-            "one argument of inputs is."
+            f"The inputs of the {type(model).__name__} {model.name!r} are "
+            "unknown."
         )
-    # Of dtypes subclassed models say nothing. Those with tables take ids, or
-    # texts.
+    # Subclassed models give no dtype. With tables, they take ids or texts.
     dtype = "string" if _takes_texts(model) else "int32"
     return keras.tree.map_shape_structure(
         lambda shape: tf.TensorSpec(shape, dtype), config["input_shape"]
@@ -170,7 +168,7 @@ def _inputs_of(model):
 
 
 def _takes_texts(model):
-    # A lookup knows words only, tokenizers find them in texts.
+    # Lookups take words; tokenizers split texts.
     lookups = (keras.layers.StringLookup, keras.layers.IntegerLookup)
     return any(
         hasattr(layer, "get_vocabulary") and not isinstance(layer, lookups)
@@ -179,7 +177,7 @@ def _takes_texts(model):
 
 
 def _run(model, sample):
-    """Arrays that a model gives, and the `id`s of variables that it reads."""
+    """Output arrays of a model, and the `id`s of variables it reads."""
     with _Reads() as scope:
         outputs = arrays_of(model(sample, training=False))
     return outputs, scope.reads
@@ -190,13 +188,13 @@ def _run_copy(copy, sample):
         return _run(copy, sample)
     except Exception as error:
         raise ValueError(
-            "The copy does not take inputs that the model takes. Received "
-            f"from the copy: {on_one_line(error)[:300]}"
+            "The copy must take the same inputs as the model. Received "
+            f"this error: {on_one_line(error)[:300]}"
         ) from error
 
 
 class _Reads(keras.StatelessScope):
-    """Notes which variables are read; what is assigned is forgotten."""
+    """Records which variables are read; assignments are dropped."""
 
     def __init__(self):
         super().__init__()
@@ -231,24 +229,24 @@ def arrays_of(outputs):
     return [
         tensor.numpy()
         for tensor in tf.nest.flatten(outputs, expand_composites=True)
-        # In functions that TensorFlow traces, tensors have no values.
+        # Tensors in traced functions have no values.
         if tf.is_tensor(tensor) and hasattr(tensor, "numpy")
     ]
 
 
 def _warn_not_compared(problem):
     warnings.warn(
-        "The copy was not compared with the model, which cannot be run on "
-        "random inputs. Pass `sample_inputs` that it takes. "
-        f"Received from the model: {on_one_line(problem)[:300]}",
+        "The copy was not compared with the model, which does not run on "
+        "random inputs: pass `sample_inputs`. "
+        f"Received this error: {on_one_line(problem)[:300]}",
         stacklevel=4,
     )
 
 
 def random_inputs(model, signature):
-    """Yields iterables of structures of random arrays, for two sizes."""
+    """Yields iterables of random inputs, for two sizes."""
     rng = np.random.default_rng(0)
-    # How many ids all embeddings know.
+    # The number of ids that all embeddings have.
     common = min((x.input_dim for x in _embeddings(model)), default=None)
     common = [common] * len(keras.tree.flatten(signature))
     own = num_ids_of_inputs(model, common)
@@ -273,7 +271,7 @@ def _embeddings(model):
 
 
 def num_ids_of_inputs(model, default):
-    """How many ids the embeddings know that each input goes to directly."""
+    """The number of ids of each input that goes to embeddings."""
     inputs = getattr(model, "inputs", None) or []
     if len(inputs) != len(default):
         return default
@@ -291,7 +289,7 @@ def num_ids_of_inputs(model, default):
 
 def _random_input(model, signature, rng, batch, length, bounds):
     flat = keras.tree.flatten(signature)
-    # Which takes no negative weights.
+    # sqrtn takes no negative weights.
     combiners = [getattr(x, "combiner", None) for x in all_layers(model)]
     has_sqrtn = any("sqrtn" in (x, getattr(x, "name", None)) for x in combiners)
     float_ids = not any(spec.dtype.is_integer for spec in flat)

@@ -1,4 +1,4 @@
-"""Copies of models with other layers in them, compiled as the models are."""
+"""Copies of models with replaced layers, compiled like the models."""
 
 import collections
 import re
@@ -28,9 +28,9 @@ _PLAIN = (bool, float, int, str, type(None))
 
 
 def copy_with(model, exchanges, check=None):
-    """A copy of a model, not compiled, with others for some of its layers.
+    """An uncompiled copy of a model with some layers replaced.
 
-    `exchanges` are pairs of a layer, or an operation of a graph, and another.
+    `exchanges` are pairs of an old and a new layer or graph operation.
     """
     layers = [x for x, _ in exchanges if isinstance(x, keras.layers.Layer)]
     holders = _Holders(model, layers)
@@ -45,9 +45,9 @@ def copy_with(model, exchanges, check=None):
         if there is None:
             paths = {id(x): path for path, x in layer_paths(model).items()}
             raise ValueError(
-                f"The layer {paths[id(old)]!r} cannot be exchanged: no "
-                "attribute holds it, nor a list, tuple or dict of one. "
-                "Hold it there, or name the other layers in `layers`."
+                f"The layer {paths[id(old)]!r} cannot be replaced: make it an "
+                "attribute of its parent, or an item of a list, tuple or dict "
+                "there, or name only other layers in `layers`."
             )
     news = [new for _, new in exchanges]
     exchange_layers(copy, zip(replaced, news, strict=True))
@@ -55,7 +55,7 @@ def copy_with(model, exchanges, check=None):
         if isinstance(new, keras.layers.Layer):
             new.trainable = old.trainable
         for node in new._inbound_nodes:
-            # What takes the place of a pooling takes none.
+            # The replacement of a pooling takes no mask.
             options = dict(node.arguments.kwargs)
             if "mask" in options:
                 del options["mask"]
@@ -72,7 +72,7 @@ def copy_with(model, exchanges, check=None):
 
 
 def _find(old, pairs, same):
-    """The layer or operation of a copy that is one of the model."""
+    """The layer or operation of a copy for one of the model."""
     if id(old) in same:
         return same[id(old)]
     for graph, new in pairs:
@@ -83,7 +83,7 @@ def _find(old, pairs, same):
 
 
 class _Holders:
-    """Finds layers whose configs do not tell what is exchanged in them."""
+    """Finds layers with configs that do not record replaced layers."""
 
     def __init__(self, model, layers):
         self._model = model
@@ -92,12 +92,12 @@ class _Holders:
         counts = collections.Counter()
         for holder in layer_paths(model).values():
             counts.update({id(x) for _, x in held_layers(holder)})
-        # Keras loses some of these where the first holder is not the model.
+        # Keras loses some of them if the first holder is not the model.
         self._shared = {key for key, count in counts.items() if count > 1}
         self.places = []
 
     def mark(self, config):
-        """Lets the config of a model name other classes for them."""
+        """Replaces the classes of these layers in the config."""
         if id(self._model) not in self._wanted:
             self._search(self._model, config.config, config)
 
@@ -123,7 +123,7 @@ class _Holders:
             if id(layer) not in self._wanted:
                 self._search(layer, of_layer, config)
             else:
-                # Merged when weights are saved.
+                # LoRA is merged when weights are saved.
                 of_layer["config"].pop("lora_rank", None)
                 start_with_zeros(of_layer)
         if places:
@@ -148,18 +148,18 @@ class _Holders:
 
 
 def _is_of(part, layer):
-    """Whether a dict of a config is that of a layer."""
+    """Whether a config dict is that of a layer."""
     config = part.get("config")
     return (
         part.get("class_name") == type(layer).__name__
         and isinstance(config, dict)
-        # Configs that Keras makes up may have none.
+        # Automatic configs of Keras may have no name.
         and config.get("name", layer.name) == layer.name
     )
 
 
 def compile_like(copy, model, compile=None):
-    """Compiles a copy with the arguments that the model was compiled with."""
+    """Compiles a copy with the compile arguments of the model."""
     if compile is not None:
         compile(copy)
         return
@@ -167,32 +167,32 @@ def compile_like(copy, model, compile=None):
         return
     try:
         with warnings.catch_warnings():
-            # E.g. of what the copy cannot compile with XLA.
+            # E.g. for layers that XLA cannot compile.
             warnings.simplefilter("ignore")
             _compile(copy, model)
     except Exception as error:
-        # Whatever the user's own classes raise.
+        # User classes may raise any error.
         reason = on_one_line(error)
         warnings.warn(
-            "The copy is not compiled, since the model's compile arguments "
-            f"cannot be copied: {reason[:300]} Call `compile` on the copy.",
+            "The copy is not compiled, as the model's compile arguments cannot "
+            f"be copied: {reason[:300]} Call `compile` on the copy.",
             stacklevel=3,
         )
 
 
 def _compile(copy, model):
     if type(model).compile is not keras.Model.compile:
-        # Its constructor may have compiled it, in a way of its own.
+        # A constructor may have compiled it differently.
         copy.compiled = False
         copy.compile_from_config(model.get_compile_config())
         if not copy.compiled:
             raise ValueError(
-                f"{type(model).__name__} has a `compile` of its own, and no "
+                f"{type(model).__name__} overrides `compile` without "
                 "`compile_from_config`."
             )
         return
-    # Not `get_compile_config`, from which a function that is not registered
-    # with Keras cannot be had again.
+    # Not `get_compile_config`, which cannot restore functions that are not
+    # registered with Keras.
     arguments = dict(model._compile_config.config)
     _check_reads_nothing_of(model, arguments)
     optimizer = arguments["optimizer"]
@@ -212,7 +212,7 @@ def _compile(copy, model):
     is_scaled = isinstance(model.optimizer, scaling)
     copy.compile(**arguments, auto_scale_loss=is_scaled)
     if copy.optimizer is not None:
-        # Files of models whose optimizer has no variables yet do not load.
+        # Keras cannot load files with an optimizer that is not built.
         copy.optimizer.build(copy.trainable_variables)
 
 
@@ -223,12 +223,12 @@ def _check_reads_nothing_of(model, arguments):
         for item in held_objects(arguments[name]):
             if id(item) in own:
                 raise ValueError(
-                    f"`{name}` reads {item.name!r} of the model itself."
+                    f"`{name}` reads {item.name!r} of the original model."
                 )
 
 
 def _made_again(item):
-    """An optimizer or metric of the same class and config, without state."""
+    """A new optimizer or metric of the same class and config."""
     if item is None:
         return None
     with keras.utils.custom_object_scope(custom_objects(item)):
@@ -238,22 +238,22 @@ def _made_again(item):
             continue
         if isinstance(value, _PLAIN) and getattr(new, name, None) != value:
             raise ValueError(
-                f"the config of {type(item).__name__} does not carry "
-                f"`{name}`={value!r}; implement its `get_config`."
+                f"the config of {type(item).__name__} lacks "
+                f"{name}={value!r}; implement its `get_config`."
             )
     return new
 
 
 def _exclude_same(new, optimizer, variables):
-    """Excludes from weight decay what another does; no config tells of it."""
+    """Copies the weight-decay exclusions, which are in no config."""
     for names in vars(optimizer).values():
         if isinstance(names, re.Pattern):
             new.exclude_from_weight_decay(var_names=[names.pattern])
     for x in variables:
         if optimizer._use_weight_decay(x) != new._use_weight_decay(x):
             raise ValueError(
-                "its optimizer excludes variables of the model itself from "
-                "weight decay; `var_names` would hold for the copy as well."
+                "its optimizer excludes variables of the original model from "
+                "weight decay. Use `var_names` instead."
             )
     for name, inner in vars(optimizer).items():
         if isinstance(inner, keras.optimizers.Optimizer):

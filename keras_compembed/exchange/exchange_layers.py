@@ -1,6 +1,6 @@
-"""Layers inside layers: where they are held, and others put there.
+"""Replacement of layers inside other layers.
 
-Layers whose class knows nothing of that are saved as `ExchangedLayers`.
+Layers with a config that does not record it are saved as `ExchangedLayers`.
 """
 
 import copy
@@ -12,9 +12,9 @@ import keras
 
 from keras_compembed.utils.model_parts import all_layers
 
-# An attribute that holds what was exchanged once more, for files.
+# An attribute with the replaced layers, for saving.
 KEPT_LAYERS = "_exchanged_layers"
-# Where that, Keras and TensorFlow note what other attributes hold.
+# Attributes that only list layers of other attributes.
 _NOTES = frozenset(
     (
         KEPT_LAYERS,
@@ -33,7 +33,7 @@ _KEY = "exchanged_layers"
 
 
 def held_layers(layer):
-    """Yields each layer that a layer holds, after the place that holds it."""
+    """Yields the place and layer of each layer that a layer holds."""
     for name, value in list(vars(layer).items()):
         if name not in _NOTES:
             yield from _layers_in(value, (name,))
@@ -42,7 +42,7 @@ def held_layers(layer):
 
 
 def layer_places(root):
-    """The places of all layers in a layer, however deep."""
+    """The places of all layers in a layer, at any depth."""
     found = {}
 
     def search(layer, place):
@@ -80,7 +80,7 @@ def describe_place(place):
 
 
 def exchange_layers(root, exchanges):
-    """Puts other layers at all places of some layers, however deep."""
+    """Replaces layers at all their places, at any depth."""
     exchanges = {
         id(old): (old, new) for old, new in exchanges if old is not new
     }
@@ -88,7 +88,7 @@ def exchange_layers(root, exchanges):
         return
     holders = [root, *(layer for layer, _ in layer_places(root).values())]
     moved = [_take_over_nodes(old, new) for old, new in exchanges.values()]
-    # The graphs that Sequential models make of their layers.
+    # The graphs inside Sequential models.
     graphs = [vars(holder).get("_functional") for holder in holders]
     for holder in [*holders, *filter(None, graphs)]:
         if id(holder) not in exchanges:
@@ -97,7 +97,7 @@ def exchange_layers(root, exchanges):
 
 
 def refresh_shapes(model, news):
-    """Tells the tensors of a model their shapes behind new layers."""
+    """Updates the tensor shapes of a model behind new layers."""
     news, changed, again = set(map(id, news)), set(), True
     while again:
         again = False
@@ -135,7 +135,7 @@ def _layers_in(value, place):
 def _exchange_in(holder, exchanges):
     tracker = holder._tracker
     for old, new in exchanges.values():
-        # In its place: weights are saved and loaded in the order of layers.
+        # At the same index: the order of layers is that of saved weights.
         if tracker.is_in_store("layers", old):
             tracker.replace_tracked_value("layers", old, new)
     locked = tracker.locked
@@ -144,14 +144,14 @@ def _exchange_in(holder, exchanges):
         for name, value in list(vars(holder).items()):
             made = _exchanged(value, exchanges)
             if made is not value:
-                # Not past `setattr`: TensorFlow's checkpoints follow it.
+                # By `setattr`, for TensorFlow's checkpoints.
                 setattr(holder, name, made)
     finally:
         tracker.locked = locked
 
 
 def _exchanged(value, exchanges):
-    """A value with layers in it exchanged; the same value if none is."""
+    """A value with layers replaced; the same value if there are none."""
     if isinstance(value, keras.Operation):
         return exchanges[id(value)][1] if id(value) in exchanges else value
     if isinstance(value, dict):
@@ -164,16 +164,16 @@ def _exchanged(value, exchanges):
         if all(a is b for a, b in zip(made, value, strict=True)):
             return value
         if isinstance(value, list):
-            # TensorFlow saves no list of which an item was replaced.
+            # TensorFlow does not save lists with replaced items.
             return made
-        # Not `type`: TensorFlow wraps tuples.
+        # `__class__`, as TensorFlow wraps tuples.
         cls = value.__class__
         return cls(*made) if hasattr(value, "_fields") else cls(made)
     return value
 
 
 def _rename_nodes(model, moved):
-    """A graph knows its nodes by the `id` of the layer and a number."""
+    """Updates node keys of a graph: layer `id` and number."""
     nodes = vars(model).get("_nodes")
     if not isinstance(nodes, set):
         return
@@ -186,7 +186,7 @@ def _rename_nodes(model, moved):
 
 
 def _take_over_nodes(old, new):
-    """Makes a new layer the one of all calls of the old in graphs."""
+    """Moves all graph calls of an old layer to the new one."""
     first = len(new._inbound_nodes)
     for number, node in enumerate(old._inbound_nodes):
         node.operation = new
@@ -201,14 +201,14 @@ def _take_over_nodes(old, new):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ExchangedLayers:
-    """Mixed into the class of a layer that makes layers by itself."""
+    """Mixin for layers that create inner layers themselves."""
 
     def get_config(self):
         cls = own_class(self)
         config = super().get_config()
         return {
-            # Keras makes up configs for classes without one, but not for a
-            # subclass that has one.
+            # Keras makes automatic configs, but not for subclasses with a
+            # `get_config`.
             **{
                 name: config.get(name, value)
                 for name, value in vars(self)["_own_config"].items()
@@ -232,7 +232,7 @@ class ExchangedLayers:
 
     def __reduce__(self):
         load, arguments = super().__reduce__()
-        # Pickles find classes by their modules and names, and not this one.
+        # Pickle cannot find this class by its name.
         return types.MethodType(load.__func__, keras.layers.Layer), arguments
 
     @classmethod
@@ -271,9 +271,9 @@ def _put_layers(layer, exchanged):
     for place in places:
         if layer_at(layer, place) is None:
             raise ValueError(
-                f"{type(layer).__name__} must hold a layer at "
-                f"{describe_place(place)}, as when it was saved. "
-                f"Received: the layer {layer.name!r}, without one."
+                f"{type(layer).__name__} must have a layer at "
+                f"{describe_place(place)}, as in the saved model. "
+                f"Received: layer={layer.name!r}, without it."
             )
     exchange_layers(
         layer,
@@ -283,7 +283,7 @@ def _put_layers(layer, exchanged):
 
 
 def remember_exchanges(layer, places):
-    """Makes the config of a layer tell which layers are at some places."""
+    """Records the layers at some places in a layer's config."""
     now = {place for each in places for place in each}
     before = [
         each
@@ -291,47 +291,46 @@ def remember_exchanges(layer, places):
         if not now.intersection(each)
     ]
     places = [*before, *places]
-    # Past Keras's tracking.
+    # `vars`, to avoid Keras's tracking.
     vars(layer)["_exchanged_places"] = places
-    # Before 3.15, Keras leaves what is in lists in lists out of files.
+    # Before 3.15, Keras does not save layers in nested lists.
     vars(layer)[KEPT_LAYERS] = [layer_at(layer, each[0]) for each in places]
 
 
 def _serialize(layer):
-    # Seen for the second time while a file is written, it gets an id, by
-    # which Keras finds the one layer that several hold.
+    # Serialized twice, the layer gets an id: Keras then loads one shared layer.
     keras.saving.serialize_keras_object(layer)
     return keras.saving.serialize_keras_object(layer)
 
 
 def _module(cls):
-    # As Keras writes it.
+    # In the form of Keras.
     return None if cls.__module__ == "__main__" else cls.__module__
 
 
 def _find_class(module, class_name, registered_name):
-    """A class of a config; Keras imports its own and those of keras-hub."""
+    """The class in a config; Keras imports its own and keras-hub's."""
     cls = keras.saving.get_registered_object(registered_name)
     if cls is None and (module or "").split(".")[0] in ("keras", "keras_hub"):
         cls = vars(importlib.import_module(module)).get(class_name)
     if not isinstance(cls, type) or not issubclass(cls, keras.Operation):
         raise TypeError(
-            f"The class {registered_name!r} must be imported before the file "
-            "is loaded, and be registered with Keras by "
+            f"The class {registered_name!r} must be imported before loading the "
+            "file, and be registered with "
             "`@keras.saving.register_keras_serializable()`."
         )
     return cls
 
 
 def own_class(layer):
-    """The class of a layer as its module has it."""
+    """The original class of a layer, from its module."""
     cls = type(layer)
     return cls.__bases__[1] if ExchangedLayers in cls.__bases__ else cls
 
 
 @functools.cache
 def with_exchanged(cls):
-    """A subclass whose configs tell what was exchanged."""
+    """A subclass with configs that record replaced layers."""
     made = type(cls)(
         cls.__name__,
         (ExchangedLayers, cls),
@@ -341,7 +340,6 @@ def with_exchanged(cls):
         package="keras_compembed", name=ExchangedLayers.__name__
     )
     register(made)
-    # Keras then finds the class here by the name, and writes that name for
-    # objects of the class made.
+    # Keras then saves and finds the new class under this name.
     register(ExchangedLayers)
     return made

@@ -1,4 +1,4 @@
-"""Copies of models, as Keras saves and loads them, without a file."""
+"""Copies of models by config and weights, without a file."""
 
 import builtins
 import codecs
@@ -28,16 +28,16 @@ _LIBRARIES = ("keras", "numpy", "tensorflow")
 
 
 def copy_model(model, float32=False, mark=None, without=()):
-    """A copy of a model or layer, not compiled, by its config and weights.
+    """An uncompiled copy of a model or layer, by its config and weights.
 
-    With `float32`, it computes in that, from such variables. `mark` is a
-    function that changes the `ModelConfig`; layers in `without` get no weights.
+    With `float32`, the copy computes in float32. `mark` is a function that
+    changes the `ModelConfig`. Layers in `without` get no weights.
     """
     for layer in all_layers(model):
         with _saying_why(model, layer):
             _check_graph(layer)
     with _saying_why(model, model), warnings.catch_warnings():
-        # E.g. of lambdas in configs.
+        # E.g. for lambdas in configs.
         warnings.simplefilter("ignore")
         config = ModelConfig(model)
         if mark is not None:
@@ -46,22 +46,22 @@ def copy_model(model, float32=False, mark=None, without=()):
     _tie_layers(model, copy)
     for layer, new in layer_pairs(model, copy):
         with _saying_why(model, layer), warnings.catch_warnings():
-            # Of arrays made of variables, in Keras.
+            # Keras warns if it makes arrays of variables.
             warnings.simplefilter("ignore")
             _take_over(layer, new, float32)
             if not any(layer is x for x in without):
                 _copy_state(layer, new)
     if len(copy.variables) > len(model.variables):
         raise ValueError(
-            "Layers of the model share a variable, and a copy would hold it "
-            "twice. Let one of them have the other as an attribute, and in its "
-            f"config. Received: the model {model.name!r}."
+            "`model` must have no variable shared by layers: make one layer an "
+            "attribute of the other, and part of its config. "
+            f"Received: model={model.name!r}."
         )
     return copy
 
 
 def layer_pairs(model, copy):
-    """Yields each layer of a model, however deep, and the same of a copy."""
+    """Yields pairs of each layer of a model and its copy."""
     yield model, copy
     for layer, places in layer_places(model).values():
         new = layer_at(copy, places[0])
@@ -70,7 +70,7 @@ def layer_pairs(model, copy):
 
 
 def _check_graph(model):
-    """Raises if a graph reads a variable, which Keras makes a constant of."""
+    """Raises if a graph reads a variable: Keras makes it a constant."""
     for operation in getattr(model, "operations", ()):
         for node in operation._inbound_nodes:
             arguments = node.arguments.args, node.arguments.kwargs
@@ -78,13 +78,13 @@ def _check_graph(model):
                 if isinstance(value, keras.Variable):
                     raise ValueError(
                         f"its graph reads the variable {value.path!r}. Read it "
-                        "in a layer that has the variable's layer as an "
-                        "attribute, and in its config."
+                        "in a layer with the variable's layer as an attribute "
+                        "and in its config."
                     )
 
 
 def _tie_layers(model, copy):
-    """Makes one layer of those that are one in the model."""
+    """Makes layers that are one in the model one in the copy."""
     for _, places in layer_places(model).values():
         first, *others = [layer_at(copy, place) for place in places]
         others = [x for x in others if x is not first and x is not None]
@@ -92,15 +92,15 @@ def _tie_layers(model, copy):
 
 
 def _take_over(layer, new, float32):
-    """Gives the layer of a copy what the config does not tell of it."""
+    """Copies settings of a layer that are not in its config."""
     if new.name != layer.name:
         new.name = layer.name
     mode = getattr(layer, "quantization_mode", None)
     policy = layer.dtype_policy
     if not float32 and new.dtype_policy != policy:
         if isinstance(new.dtype_policy, keras.dtype_policies.DTypePolicyMap):
-            # Keras puts what is set into the map, which other layers share,
-            # and takes the names of what is in maps away when it saves them.
+            # Set directly: Keras would change the shared policy map, and
+            # drop names when it saves the map.
             new._dtype_policy = policy
         elif not (
             mode or isinstance(policy, keras.dtype_policies.DTypePolicyMap)
@@ -121,11 +121,11 @@ def _take_over(layer, new, float32):
 
 
 def _copy_state(layer, new):
-    """Copies what files keep of a layer, but for its config."""
+    """Copies the saved state of a layer, without its config."""
     store = {}
     layer.save_own_variables(store)
     if not type(new).load_own_variables.__module__.startswith("keras."):
-        # Keras's own take variables, which share memory until one changes.
+        # Keras's variables share memory until one changes.
         to_array = keras.ops.convert_to_numpy
         store = {name: to_array(x) for name, x in store.items()}
     new.load_own_variables(store)
@@ -134,7 +134,7 @@ def _copy_state(layer, new):
             layer.save_assets(folder)
             new.load_assets(folder)
     if isinstance(layer, keras.layers.RNN) and layer.stateful:
-        # Variables that Keras does not track.
+        # Keras does not track these variables.
         states = map(keras.tree.flatten, (layer.states, new.states))
         for state, other in zip(*states, strict=True):
             other.assign(state)
@@ -142,19 +142,19 @@ def _copy_state(layer, new):
 
 @contextlib.contextmanager
 def _saying_why(model, layer):
-    """Says which layer it is that cannot be copied, and what to do."""
+    """Adds to errors which layer cannot be copied, and what to do."""
     try:
         yield
     except Exception as error:
-        # Whatever the user's own classes raise. Keras wraps it more than once.
+        # User classes may raise any error, and Keras wraps it repeatedly.
         reason = error
         while reason.__context__ and "when calling" not in str(reason)[:40]:
             reason = reason.__context__
         text = on_one_line(reason)[:500]
         if "keys and values cannot be empty" in text:
             text = (
-                "it has no vocabulary. Call its `adapt` or `set_vocabulary`; "
-                "`clone_model` and `from_config` leave words out."
+                "it has no vocabulary. Call its `adapt` or `set_vocabulary`: "
+                "`clone_model` and `from_config` do not copy words."
             )
         is_shape = text.startswith("The shape of the target variable")
         for part in all_layers(model):
@@ -162,7 +162,7 @@ def _saying_why(model, layer):
             if text.startswith((f"Object {name} ", f"{name}.__init__() miss")):
                 layer, text = part, _lines_to_add(type(part))
             elif is_shape and _has_arguments_alone(type(part)):
-                # Of models, Keras keeps the defaults, not what was given.
+                # Keras saves default arguments of models only.
                 layer, text = part, _lines_to_add(type(part))
         paths = {id(x): path for path, x in layer_paths(model).items()}
         raise ValueError(
@@ -172,7 +172,7 @@ def _saying_why(model, layer):
 
 
 def _has_arguments_alone(cls):
-    """Whether a class has arguments, and no config that tells of them."""
+    """Whether a class has arguments, but no config for them."""
     is_default = (cls.get_config.__module__ or "").startswith("keras.")
     is_own = not cls.__module__.startswith("keras.")
     return is_default and is_own and bool(_arguments(cls))
@@ -187,12 +187,12 @@ def _arguments(cls):
 
 
 def _lines_to_add(cls):
-    """What to say of a class that Keras cannot make again."""
+    """The message for a class that Keras cannot load."""
     names = _arguments(cls)
     pairs = "".join(f', "{name}": self.{name}' for name in names)
     return (
-        "its class must have a `get_config` with the arguments of its "
-        "constructor, and a `from_config` where one of them is a layer:\n\n"
+        "its class needs a `get_config` with all constructor arguments, and "
+        "a `from_config` if one of them is a layer:\n\n"
         "    def get_config(self):\n"
         "        config = super().get_config()\n"
         f"        return {{**config{pairs}}}\n"
@@ -200,10 +200,10 @@ def _lines_to_add(cls):
 
 
 class ModelConfig:
-    """The config of a model as a file has it, and what it names."""
+    """The config of a model as in a file, and objects it names."""
 
     def __init__(self, model):
-        # The same layers, without what `compile` was given.
+        # The same layers without compile arguments.
         plain = object.__new__(type(model))
         vars(plain).update(vars(model), compiled=False)
         config = keras.saving.serialize_keras_object(plain)
@@ -219,7 +219,7 @@ class ModelConfig:
             self._drop_unknown(part)
             function = lambdas.get(_lambda_in(part))
             if function is not None:
-                # Keras would run its code with the globals of its own module.
+                # Keras would run the lambda with its module's globals.
                 name = self.add("lambda", function)
                 part.clear()
                 part.update(
@@ -231,13 +231,13 @@ class ModelConfig:
         self.config = json.loads(json.dumps(config))
 
     def add(self, kind, item):
-        """Gives something a name in configs."""
+        """Gives an object a name for configs."""
         name = f"{kind}_{len(self.scope)}"
         self.scope[name] = item
         return name
 
     def make(self, float32=False):
-        """A model of the config."""
+        """A model from the config."""
         policy = keras.config.dtype_policy()
         config = json.loads(json.dumps(self.config))
         try:
@@ -252,7 +252,7 @@ class ModelConfig:
             keras.config.set_dtype_policy(policy)
 
     def _drop_unknown(self, part):
-        """Drops what Keras adds to a config that it makes up for a class."""
+        """Drops keys that Keras adds to automatic configs."""
         cls = self.scope.get(part.get("class_name"))
         get_config = getattr(cls, "get_config", None)
         if not (getattr(get_config, "__module__", "") or "").startswith(
@@ -266,7 +266,7 @@ class ModelConfig:
 
 
 def dicts_in(value):
-    """Yields all dicts in a config, outer ones first."""
+    """Yields all dicts in a config, outer dicts first."""
     rest = [value]
     for item in rest:
         if isinstance(item, dict):
@@ -277,14 +277,14 @@ def dicts_in(value):
 
 
 def _taken_apart(function):
-    """A lambda as Keras writes it: its code, defaults and closure."""
+    """A lambda in the form of Keras: code, defaults and closure."""
     code = codecs.encode(marshal.dumps(function.__code__), "base64")
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     return [code.decode(), function.__defaults__, cells or None]
 
 
 def _lambda_in(part):
-    """The text of a lambda, which is in a config in one of three ways."""
+    """The text of a lambda in a config, which has one of three forms."""
     config = part.get("config") if "class_name" in part else part
     if not isinstance(config, dict):
         return None
@@ -301,7 +301,7 @@ def _as_text(values):
 
 
 def start_with_zeros(part):
-    """Leaves random numbers out, which take memory, where values follow."""
+    """Avoids random initial values where weights follow."""
     if part.get("module") == "keras.layers":
         for name, value in part["config"].items():
             if name.endswith("_initializer") and value is not None:
@@ -309,11 +309,11 @@ def start_with_zeros(part):
 
 
 def _set_float32(config):
-    """Makes all dtypes and policies of half precision in a config float32."""
+    """Makes all half-precision dtypes and policies float32."""
     for part in dicts_in(config):
         start_with_zeros(part)
         if "batch_shape" in part:
-            # Inputs are rounded as they were.
+            # Inputs keep their precision.
             continue
         for name, value in part.items():
             if isinstance(value, str) and name.endswith("dtype"):
@@ -324,7 +324,7 @@ def _set_float32(config):
 
 
 def held_objects(root):
-    """Yields an object and what it holds, however deep, each thing once."""
+    """Yields an object and all objects in it, each once."""
     seen, rest = set(), [root]
     while rest:
         item = rest.pop()
@@ -336,7 +336,7 @@ def held_objects(root):
 
 
 def custom_objects(root):
-    """Functions and classes of the user that an object's config may name."""
+    """User functions and classes that an object's config may name."""
     found = {}
     for item in held_objects(root):
         if not isinstance(item, types.FunctionType):
@@ -370,7 +370,7 @@ def _read_from_outside(function):
     try:
         outside = inspect.getclosurevars(function)
     except ValueError:
-        # A variable of its closure has no value yet.
+        # A closure variable has no value yet.
         return []
     return [
         *outside.nonlocals.values(),
@@ -380,14 +380,14 @@ def _read_from_outside(function):
 
 
 def _is_of_library(item):
-    # Classes of code that was executed without a name are no builtins.
+    # Classes of `exec`uted code are not real builtins.
     if item.__module__ == "builtins":
         return vars(builtins).get(item.__name__) is item
     return (item.__module__ or "").split(".")[0] in _LIBRARIES
 
 
 def _is_found(item):
-    """Whether Keras knows the name of something of a library."""
+    """Whether Keras finds a library object by name."""
     if not isinstance(item, types.FunctionType):
         return True
     config = keras.saving.serialize_keras_object(item)

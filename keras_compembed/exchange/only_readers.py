@@ -1,4 +1,4 @@
-"""Finds what alone reads the vectors of a table, and takes its place."""
+"""Finds poolings that are the only readers of a table, and replaces them."""
 
 import collections
 import dataclasses
@@ -15,12 +15,12 @@ from keras_compembed.utils.model_parts import node_of
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pooling:
-    """The pooling that alone reads the rows of a table."""
+    """A pooling that is the only reader of a table's rows."""
 
     combiner: str
     mask_zero: bool
     node: object
-    # What hands rows on to it.
+    # Layers between the table and the pooling.
     passed: list
 
     @property
@@ -33,7 +33,7 @@ class Pooling:
 
     @property
     def empty_value(self):
-        """What it gives where there is nothing to pool."""
+        """The output where there is nothing to pool."""
         return math.nan if self.combiner == "mean" else 0.0
 
 
@@ -60,7 +60,7 @@ class Graphs:
                 self._search(inner, seen)
 
     def single_calls(self, is_wanted):
-        """Yields graphs and each node of a layer that nothing else calls."""
+        """Yields graphs and nodes of layers that are called once."""
         for graph in self._graphs:
             for node in graph[1]:
                 if self._uses[id(node.operation)] == 1:
@@ -71,7 +71,7 @@ class Graphs:
         return self._uses[id(operation)]
 
     def only_reader(self, graph, tensor, passes=()):
-        """The node that alone reads a tensor, what it reads, layers between."""
+        """The only node that reads a tensor, its input, and layers between."""
         (model, nodes), passed = graph, []
         while True:
             readers = [
@@ -92,7 +92,7 @@ class Graphs:
 
 
 def find_poolings(graphs, is_table, passes=()):
-    """The poolings that alone read the rows of tables, by `id`s of these."""
+    """Poolings that are the only readers of tables, by table `id`."""
     found, pooled = {}, collections.Counter()
     for graph, node in graphs.single_calls(is_table):
         pooling = _only_pooling(graphs, graph, node, passes)
@@ -107,7 +107,7 @@ def find_poolings(graphs, is_table, passes=()):
 
 
 def is_graph(layer):
-    """Whether a layer is a model that is what its graph says."""
+    """Whether a layer is a model defined by its graph."""
     if type(layer) is keras.Sequential:
         return True
     if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
@@ -121,20 +121,20 @@ def _has_graph(layer):
 
 
 def ids_of(node):
-    """The ids `(texts, length)` that a look-up alone reads, or None."""
+    """The ids `(texts, length)` of a lookup without other readers, or None."""
     arguments = node.arguments
     if len(arguments.args) != 1 or arguments.kwargs:
         return None
     (ids,) = arguments.args
-    # Of sparse ids, an Embedding looks up 0 where there are none.
+    # For sparse ids, an Embedding looks up 0 in empty places.
     if len(ids.shape) != 2 or ids.sparse or getattr(ids, "ragged", False):
         return None
-    # Which an Embedding does not read.
+    # An Embedding ignores masks.
     return ids if getattr(ids, "_keras_mask", None) is None else None
 
 
 def _only_pooling(graphs, graph, node, passes):
-    """The `Pooling` that alone reads what a call of a table gives."""
+    """The `Pooling` that is the only reader of a table call."""
     ids, layer = ids_of(node), node.operation
     if ids is None:
         return None
@@ -153,7 +153,7 @@ def _only_pooling(graphs, graph, node, passes):
         is_masked = getattr(rows, "_keras_mask", None) is not None
         if (
             operation.data_format == "channels_last"
-            # Rows of half precision may be pooled in float32.
+            # Half-precision rows may be pooled in float32.
             and operation.compute_dtype == layer.compute_dtype
             and operation.activity_regularizer is None
             and (_is_not_zero(mask, ids) if mask is not None else not is_masked)
@@ -183,7 +183,7 @@ def _is_not_zero(mask, ids):
 
 
 def _name_of_op(operation):
-    """The name of an operation of `keras.ops`, or `""`."""
+    """The name of a `keras.ops` operation, or `""`."""
     cls = type(operation)
     is_keras = cls.__module__.partition(".")[0] == "keras"
     is_op = is_keras and not isinstance(operation, keras.layers.Layer)
@@ -192,7 +192,7 @@ def _name_of_op(operation):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PooledBefore(keras.Operation):
-    """Gives what it gets, vectors `(batch, width)` that are pooled already."""
+    """Passes on vectors `(batch, width)` that are already pooled."""
 
     def __init__(self, keepdims=False, *, name=None):
         super().__init__(name=name)
@@ -210,13 +210,13 @@ class PooledBefore(keras.Operation):
 
 
 def pooled_before(operation, width):
-    """What takes the place of a pooling, with its name."""
+    """The replacement of a pooling, with its name."""
     if not isinstance(operation, keras.layers.Layer):
         return PooledBefore(operation.keepdims, name=operation.name)
     if operation.keepdims:
         layer = keras.layers.Reshape((1, width), name=operation.name)
     else:
         layer = keras.layers.Identity(name=operation.name)
-    # Not as an argument, of which the config of an `Identity` cannot tell.
+    # Set later: an `Identity` does not save it.
     layer.dtype_policy = operation.dtype_policy
     return layer

@@ -1,4 +1,4 @@
-"""Ways to store a table of vectors in few bytes."""
+"""Methods to store an embedding table in few bytes."""
 
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes

@@ -17,16 +17,16 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
 
-# More numbers than the mean in a row: more gain little, and take time.
+# Weights above the mean in a row: more gain little and take time.
 _FURTHER = 8
 
 
 class Anchors(Method):
-    """A few numbers for each row, which weigh anchors that all rows share.
+    """Stores each row as a sparse combination of anchor vectors.
 
-    Rows that gain most from a further number get it, times their
-    `sample_weight`. The numbers can be trained further, in the places that
-    they have. See `keras_compembed.ANTEmbedding`.
+    All rows share the anchors, and each row has a few weights. Rows that gain
+    most, weighted by `sample_weight`, get more of them. Weights can be trained
+    further, in fixed places. See `keras_compembed.ANTEmbedding`.
 
     Example:
 
@@ -37,14 +37,16 @@ class Anchors(Method):
     98907
 
     Args:
-        num_anchors: Integer, at most the rows of the table. Defaults to
-            `100`.
-        mean_nonzeros: Number, at most `num_anchors`. Numbers of a row, on
-            average; with less than 1, some rows have none. Defaults to `8`.
+        num_anchors: Integer, at most the rows of the table. Defaults to `100`.
+        mean_nonzeros: Number, at most `num_anchors`. Weights per row on
+            average. Below 1, some rows have none. Defaults to `8`.
         max_nonzeros: Optional integer from `mean_nonzeros` to `num_anchors`.
-            Numbers of a row at most. Defaults to `None`: 8 more than
-            `mean_nonzeros`, and up to four times as many.
-        iterations: Integer, how often anchors are fitted. Defaults to `10`.
+            The most weights of a row. Defaults to `None`: `mean_nonzeros + 8`,
+            but at most `4 * mean_nonzeros`.
+        iterations: Integer. How often the anchors are fitted. Defaults to `10`.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     rows = ANTEmbedding
@@ -88,7 +90,7 @@ class Anchors(Method):
 
     def start(self, seed=None, verbose=0):
         seed = check_seed(seed)
-        # What fits has been chosen: training shrinks nothing.
+        # No L1 loss: the places are chosen already.
         l1 = L1(0, non_negative=False)
         options = {"num_anchors": self.num_anchors, "l1": l1}
 
@@ -128,7 +130,7 @@ class Anchors(Method):
         rows = FixedRows(total, self.max_nonzeros, trainable=True)
         kwargs["transform"] = rows
         layer = super().new_layer(fit, input_dim, output_dim, **kwargs)
-        # As many numbers as rows will have, and each anchor in some row.
+        # Placeholders: the final number of weights, and every anchor used.
         offsets = np.arange(input_dim + 1) * total // input_dim
         rows = np.repeat(np.arange(input_dim), np.diff(offsets))
         columns = (rows + np.arange(total) - offsets[rows]) % self.num_anchors
@@ -141,7 +143,7 @@ class Anchors(Method):
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        # The most they may take: how numbers are shared, rows will tell.
+        # An upper bound: the share of each row is known after the fit.
         offsets = np.arange(input_dim + 1) * self.max_nonzeros
         total, shape = self._total(input_dim), (self.num_anchors, output_dim)
         return litert_bytes(total, offsets, shape, quantize)

@@ -1,4 +1,4 @@
-"""Tables as codes of codewords."""
+"""Tables as codes and codebooks."""
 
 import copy
 import functools
@@ -28,9 +28,10 @@ from keras_compembed.utils.validation import require
 
 
 class Codes(Method):
-    """A short code for each row, whose codewords make up its vector.
+    """Stores each row as a short code that picks codewords from codebooks.
 
-    See `keras_compembed.CodeEmbedding`.
+    The vector is the sum of the codewords, or another composition of them. See
+    `keras_compembed.CodeEmbedding`.
 
     Example:
 
@@ -45,22 +46,23 @@ class Codes(Method):
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         composition: Optional composition of codewords, see `CodeEmbedding`.
-            Defaults to `None`: that of the learner, or `"sum"`.
-        learner: Optional callable `learner(num_codebooks, codebook_size)`
-            that makes a `CodeLearner`. If it takes a `seed` too, it gets the
-            one for learning where it has none of its own, and likewise
-            `verbose=0`. Defaults to `None`: `AdditiveQuantizer`, with a `rank`
-            `FactorQuantizer`, or for other compositions than `"sum"`
-            `KDCodeLearner`.
-        rank: Optional integer. Codewords are so wide, and a matrix makes
-            vectors of their sums: composition `"linear"`, which is then not
-            to be given. Defaults to `None`.
-        effort: Positive number, see `AdditiveQuantizer`, for the learner by
-            default. Defaults to `1.0`.
-        recode_every: Optional integer. Lets codes follow the task while a
-            model that `compress_model` made is trained with the callback
-            `RecodeEmbeddings`, which gives ids new codes every so many steps.
-            Defaults to `None`: codes are fixed.
+            Defaults to `None`: the learner's, or `"sum"`.
+        learner: Optional callable `learner(num_codebooks, codebook_size)` that
+            returns a `CodeLearner`. It gets `seed` and `verbose` if it has
+            these arguments. Defaults to `None`: `AdditiveQuantizer`,
+            `FactorQuantizer` with a `rank`, or `KDCodeLearner` for compositions
+            other than `"sum"`.
+        rank: Optional integer. Low-rank codes: codewords have this width, and a
+            matrix maps their sum to a vector (composition `"linear"`). Excludes
+            `composition`. Defaults to `None`.
+        effort: Positive number. How long the default learner searches, see
+            `AdditiveQuantizer`. Defaults to `1.0`.
+        recode_every: Optional integer. Lets codes follow the task: the callback
+            `keras_compembed.compression.RecodeEmbeddings` updates them every
+            this number of training steps. Defaults to `None`: codes are fixed.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     rows = CodeEmbedding
@@ -86,17 +88,17 @@ class Codes(Method):
         )
         require(
             rank is None or composition is None,
-            "`rank` must be None with a composition.",
+            "`rank` must be None with a `composition`.",
             rank=rank,
             composition=composition,
         )
         self._composition = composition
-        # A learner may be a model, which can be called.
+        # A learner may be a model, and models are callable.
         is_function = callable(learner) and not isinstance(learner, CodeLearner)
         require(
             learner is None or is_function,
-            "`learner` must be a function that makes a learner, such as the "
-            "class `keras_compembed.learners.GumbelCodeLearner`.",
+            "`learner` must be a callable that returns a learner, such as "
+            "`keras_compembed.learners.GumbelCodeLearner`.",
             learner=learner,
         )
         self.learner = learner
@@ -104,7 +106,7 @@ class Codes(Method):
     @property
     def composition(self):
         if self.rank is not None:
-            # Not before it is asked for: searches weigh thousands of methods.
+            # Made on demand: searches compare thousands of methods.
             return LinearComposition(self.rank)
         return self._composition
 
@@ -166,16 +168,16 @@ class Codes(Method):
         return count_code_bytes(input_dim, shape, matrices, quantize)
 
     def folded(self):
-        # With codebooks of the width behind, no matrix is left.
+        # The matrix is merged into the codebooks.
         return Codes(self.num_codebooks, self.codebook_size)
 
     def reason_against(self, input_dim, output_dim):
         if self.rank is not None and self.rank > output_dim:
-            return f"it is narrower than rank {self.rank}"
+            return f"it has fewer columns than rank {self.rank}"
         if self.num_codebooks > output_dim and is_same_composition(
             self.composition or "sum", "concat"
         ):
-            return "it is narrower than `num_codebooks` parts side by side"
+            return "it has fewer columns than `num_codebooks`"
         return None
 
     def quicker(self, effort):
@@ -186,7 +188,7 @@ class Codes(Method):
         return new
 
     def new_layer(self, fit, input_dim, output_dim, codes=None, **kwargs):
-        # Random codes would take time, and be of no use.
+        # Zeros: random codes would only take time.
         zeros = np.zeros((input_dim, self.num_codebooks), "uint8")
         codes, _ = get_task_codes(codes)
         if codes is not None:

@@ -1,4 +1,4 @@
-"""Base of the ways to store a table."""
+"""Base class of methods."""
 
 import abc
 import copy
@@ -15,49 +15,49 @@ from keras_compembed.utils.validation import check_seed
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """One use of a method, on one table."""
+    """One fit of a method to a table."""
 
     options: dict
     from_table: Callable
 
 
 class Method(abc.ABC):
-    """Base of the ways to store a table, each with settings of its own."""
+    """Base class of methods to store a table."""
 
-    # The layer of such rows, and whether it takes the place of one that
-    # combines rows, or that also gives logits.
+    # The layer class, and whether it can combine rows, or compute logits as
+    # well.
     rows = None
     combines = reverses = False
     is_by_row = False
     # Options of one table.
     sample_weight = seed = None
     pooled = True
-    # How often rows that follow a task are stored again.
+    # Steps between updates of codes that follow a task.
     recode_every = None
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """String, the method and its settings, such as `"codes 32x16"`."""
+        """String: the method and its settings, e.g. `"codes 32x16"`."""
 
     @abc.abstractmethod
     def start(self, seed: int | None = None, verbose: int = 0) -> Fit:
-        """A `Fit`, whose settings are checked."""
+        """Returns a `Fit` after checking the settings."""
 
     @abc.abstractmethod
     def litert_bytes(
         self, input_dim: int, output_dim: int, quantize: str | None = None
     ) -> int:
-        """Bytes of constants that a table takes in a LiteRT file.
+        """Returns the bytes of a table's constants in a LiteRT file.
 
-        The graph comes on top: about 2 kB of a plain look-up, and up to 9 kB
-        where a row's place is computed, as by `Vocabulary`, `Pruned` and
+        The graph adds about 2 kB for a plain lookup. It adds up to 9 kB for
+        methods that compute a row's place, such as `Vocabulary`, `Pruned` and
         `Anchors`.
 
         Args:
-            input_dim: Integer, rows of the table.
-            output_dim: Integer, columns of the table.
-            quantize: Same as in `export_litert`.
+            input_dim: Integer. Rows of the table.
+            output_dim: Integer. Columns of the table.
+            quantize: Same as in `export_litert`. Defaults to `None`.
         """
 
     def for_table(
@@ -66,7 +66,7 @@ class Method(abc.ABC):
         pooled: bool = True,
         seed: int | None = None,
     ) -> "Method":
-        """The same method, with options of one table of a model.
+        """Returns the same method with options for one table of a model.
 
         Example:
 
@@ -74,12 +74,12 @@ class Method(abc.ABC):
         >>> method = Codes(16, 16).for_table(sample_weight=counts**0.5)
 
         Args:
-            sample_weight: Optional array `(input_dim,)`, how much each row
-                counts, e.g. how often its token occurs.
-            pooled: Boolean. `False` for a layer that shall give rows though
-                only a pooling reads them. Defaults to `True`.
-            seed: Optional integer. Seed of learning, in place of that of
-                `keras_compembed.compress_model`.
+            sample_weight: Optional array `(input_dim,)`. The weight of each
+                row, e.g. by how often its token occurs. Defaults to `None`.
+            pooled: Boolean. `False` keeps the layer from pooling its rows
+                itself. Defaults to `True`.
+            seed: Optional integer. Seed of learning, instead of the seed of
+                `keras_compembed.compress_model`. Defaults to `None`.
         """
         new = copy.copy(self)
         if sample_weight is not None:
@@ -90,37 +90,37 @@ class Method(abc.ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is set that `start` does not know."""
+        """Whether the method has no options beyond those of `start`."""
         options = self.sample_weight, self.seed, self.recode_every
         return self.pooled and all(option is None for option in options)
 
     def tuned(self) -> "Method":
-        """The same, with rows that are trained where they can be."""
+        """The same method with trainable rows, if possible."""
         return self
 
     def folded(self) -> "Method | None":
-        """The same with a layer behind in what rows share, if that can be."""
+        """The same method with the next layer folded in, or None."""
         return None
 
     def reason_against(self, input_dim: int, output_dim: int) -> str | None:
-        """Why a table of this shape cannot be stored so, or None."""
+        """Why a table of this shape does not fit, or None."""
         return None
 
     def quicker(self, effort: float) -> "Method":
-        """The same method, whose fits take `effort` of the time, if it can."""
+        """The same method with fits in `effort` of the time, if possible."""
         return self
 
     def new_layer(
         self, fit: Fit, input_dim: int, output_dim: int, **kwargs: object
     ) -> LookupLayer:
-        """A built layer of the shape of that of `fit.from_table`."""
+        """A built layer, shaped like that of `fit.from_table`."""
         layer = self.rows(input_dim, output_dim, **fit.options, **kwargs)
         layer.build()
         return layer
 
 
 def check_method(name, value):
-    """Returns a `Method`, or raises an error that names the argument."""
+    """Returns a `Method`, or raises an error."""
     if not isinstance(value, Method):
         raise TypeError(
             f"`{name}` must be a method such as `keras_compembed.methods."

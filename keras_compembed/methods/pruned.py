@@ -1,4 +1,4 @@
-"""Tables of which only the largest numbers are held."""
+"""Tables with the largest values only."""
 
 import functools
 
@@ -9,16 +9,16 @@ from keras_compembed.stores.pruned import PrunedNumbers
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 
-# Places are int32.
+# Offsets are int32.
 _MOST_NONZEROS = 2**31 - 1
 
 
 class Pruned(Method):
-    """The numbers of a table that are furthest from 0.
+    """Stores the values of a table furthest from 0; all others become 0.
 
-    See `keras_compembed.SparseEmbedding`. Prune the table while the
-    model is trained by `keras_compembed.compression.MagnitudePruning`, or at
-    once by this alone.
+    Prune the table during training with
+    `keras_compembed.compression.MagnitudePruning` first, or use this method
+    alone. See `keras_compembed.SparseEmbedding`.
 
     Example:
 
@@ -29,10 +29,13 @@ class Pruned(Method):
     76758
 
     Args:
-        sparsity: Number from 0 to below 1, the share of zeros. Defaults to
+        sparsity: Number from 0 to below 1. The share of zeros. Defaults to
             `0.9`.
-        bits: `None` or `8`, of the numbers in the layer. Defaults to `None`:
-            floats, which files round by `quantize`.
+        bits: `None` or `8`. Bits per stored value in the layer. Defaults to
+            `None`: floats, which exported files quantize by `quantize`.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     rows = SparseEmbedding
@@ -60,5 +63,5 @@ class Pruned(Method):
     def reason_against(self, input_dim, output_dim):
         number = self._store(input_dim, output_dim).num_nonzeros
         if number > _MOST_NONZEROS:
-            return f"{number:,} numbers are more than 32 bits can count"
+            return f"{number:,} values are too many for 32-bit offsets"
         return None

@@ -1,4 +1,4 @@
-"""Tables as rows of few bits."""
+"""Quantized tables."""
 
 import functools
 
@@ -12,7 +12,7 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 class Quantized(Method):
-    """Rows of 8, 4 or 2 bits a number, with scales.
+    """Stores rows as int8, int4 or int2 with scales, optionally low-rank.
 
     See `keras_compembed.QuantizedEmbedding`.
 
@@ -25,14 +25,18 @@ class Quantized(Method):
     91024
 
     Args:
-        bits: `8`, `4` or `2`. Bits of a number. Defaults to `4`.
-        block_size: Optional integer. How many numbers of a row share a scale.
-            Defaults to `None`: all.
-        rank: Optional integer. The width of rows that are multiplied by a
-            matrix. Defaults to `None`: rows are vectors.
-        learn_rows: Boolean. Whether tuning trains rows. Defaults to `False`.
-        scale_dtype: `"int8"` or `"int16"`. Of the scales. Defaults to
+        bits: `8`, `4` or `2`. Bits per value. Defaults to `4`.
+        block_size: Optional integer. The number of values in a row that share a
+            scale. Defaults to `None`: the whole row.
+        rank: Optional integer. Stores low-rank rows of this width, and a matrix
+            that maps them to vectors. Defaults to `None`.
+        learn_rows: Boolean. Whether training updates the rows. Defaults to
+            `False`.
+        scale_dtype: `"int8"` or `"int16"`, the dtype of the scales. Defaults to
             `"int8"`.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     rows = QuantizedEmbedding
@@ -55,7 +59,7 @@ class Quantized(Method):
             "learn_rows": learn_rows,
             "scale_dtype": scale_dtype,
         }
-        # It checks them. Of a table that is wide enough for all.
+        # Checks the options, for a table of sufficient width.
         Integers(1, rank or block_size or 1, **self._options)
         vars(self).update(self._options)
 
@@ -82,5 +86,5 @@ class Quantized(Method):
     def reason_against(self, input_dim, output_dim):
         for name in ("rank", "block_size"):
             if (getattr(self, name) or 0) > output_dim:
-                return f"it is narrower than `{name}`={getattr(self, name)}"
+                return f"it has fewer columns than {name}={getattr(self, name)}"
         return None

@@ -1,4 +1,4 @@
-"""Settings of methods that are worth a thought for a table."""
+"""Candidate settings of methods for a table."""
 
 import dataclasses
 import math
@@ -26,22 +26,22 @@ _RANKS = (*range(1, 25), *range(26, 129, 2), *range(132, 513, 4))
 _BLOCK_SIZES = (None, 64, 32, 16)
 _NUM_ANCHORS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _NUMBERS = (0.5, 1, 1.5, 2, 2.5, 3, 3.5, *range(4, 9), 10, 12, 16)
-# Of rows rounded to so many bits, relative to their squares: measured on
-# tables of classifiers and on normal numbers, which differ little.
+# Relative squared error by bits, measured on tables of classifiers and on
+# normally distributed values. They differ little.
 _ROUNDING = {8: 2e-5, 4: 0.006, 2: 0.11}
-# What the number of an anchor tells besides which anchor it is.
+# Information in the weight of an anchor, beyond the choice of anchor.
 _VALUE_BITS = 4
-# Least share of the loss that codes of ever larger codebooks keep.
+# The least share of loss that large codebooks keep.
 _LEAST_SHARE = 0.05
-# Of quick fits, the most codewords, and numbers of codebooks; so many codewords
-# are allowed in any case. Above so many numbers, fits have less time.
+# Limits of quick fits: `_MOST_CODEWORDS`, or `_CODEWORDS` above `_MOST_NUMBERS`
+# parameters. Above `_EASY_NUMBERS`, fits get less effort.
 _MOST_CODEWORDS, _MOST_NUMBERS = 3072, 300_000
 _CODEWORDS, _EASY_NUMBERS = 1024, 160_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Setting:
-    """A method, its kind, and the share of the squares that it may lose."""
+    """A method, its kind, and its estimated relative error."""
 
     method: Method
     kind: str
@@ -53,7 +53,7 @@ class Setting:
 
 
 def settings_by_default(table, sample_weight=None, is_quick=True, least_bits=2):
-    """A list of `Setting`s that fit a table, and can be fit in seconds."""
+    """A list of `Setting`s for a table that are fitted in seconds."""
     spectrum = Spectrum(table, sample_weight)
     input_dim, output_dim = table.shape
     settings = [
@@ -69,7 +69,7 @@ def settings_by_default(table, sample_weight=None, is_quick=True, least_bits=2):
 
 
 def settings_of(methods):
-    """`Setting`s of given methods, of which nothing is known."""
+    """`Setting`s of given methods, without estimates."""
     return [Setting(x, f"{type(x).__name__} {x.name}") for x in methods]
 
 
@@ -83,7 +83,7 @@ def _rounded(output_dim, spectrum, least_bits):
                 share = 1 if block_size is None else 0.9
                 method = Quantized(bits, block_size)
                 yield Setting(method, f"int{bits}", share * lost)
-        # Four bits of twice as many axes lose less than eight.
+        # int8 is left out: int4 of twice the rank loses less.
         for rank in _RANKS if bits < 8 else ():
             if rank < output_dim:
                 cut = spectrum.cut(rank)
@@ -97,7 +97,7 @@ def _codes(output_dim, spectrum, is_quick):
     for num_codebooks in _NUM_CODEBOOKS:
         for codebook_size in _CODEBOOK_SIZES:
             shape = num_codebooks, codebook_size
-            # Rows of eight bits a number lose nothing.
+            # Skips codes above the size of int8 rows.
             if bytes_per_row(*shape) > output_dim:
                 continue
             bits = num_codebooks * math.log2(codebook_size)
@@ -125,7 +125,7 @@ def _anchors(input_dim, output_dim, spectrum):
         if num_anchors > min(input_dim, spectrum.num_rows):
             continue
         for number in _NUMBERS:
-            # As many numbers as columns are rows themselves.
+            # Skips more weights than half the columns.
             if number <= output_dim // 2:
                 bits = number * (math.log2(num_anchors) + _VALUE_BITS)
                 method = Anchors(num_anchors, number)
@@ -134,7 +134,7 @@ def _anchors(input_dim, output_dim, spectrum):
 
 
 class Spectrum:
-    """How the squares of rows about their mean spread over axes."""
+    """The variance of rows along their principal axes."""
 
     def __init__(self, table, sample_weight=None):
         weight = check_sample_weight(sample_weight, len(table))
@@ -149,7 +149,7 @@ class Spectrum:
         mean = total / len(table)
         centred = moments / len(table) - np.outer(mean, mean)
         variances = np.maximum(np.linalg.eigvalsh(centred)[::-1], 0)
-        # A table of equal rows loses nothing.
+        # Avoids division by 0 for a table of equal rows.
         tiny = np.finfo("float64").tiny
         self.variances = variances / max(variances.sum(), tiny)
         self.num_rows = len(table)
@@ -157,11 +157,11 @@ class Spectrum:
             self.num_rows /= float(np.square(weight, dtype="float64").mean())
 
     def cut(self, rank):
-        """The share of the squares beyond so many axes."""
+        """The share of variance beyond the first `rank` axes."""
         return float(self.variances[rank:].sum())
 
     def coded(self, bits, num_codewords, rank=None):
-        """The share of the squares that codes lose."""
+        """The share of variance that codes lose."""
         coded = self.variances[:rank]
         level = level_of_variances(coded, bits)
         lost = float(np.minimum(coded, level).sum())
@@ -171,7 +171,7 @@ class Spectrum:
 
 
 def exact_methods(table):
-    """The methods by which a table gets smaller without loss, best first."""
+    """Methods that shrink a table without loss, smallest first."""
     found, zeros = [], float(np.mean(table == 0))
     if 0.5 <= zeros < 1:
         found.append(Pruned(zeros))
@@ -187,7 +187,7 @@ def exact_methods(table):
 
 
 class _FewNumbers(CodeLearner):
-    """Gives each number of a row a subcode, which names it."""
+    """Gives each distinct value of the table a subcode."""
 
     composition = "concat"
 

@@ -1,4 +1,4 @@
-"""Tables of which only some rows are held."""
+"""Tables with rows for some ids only."""
 
 from numpy.typing import ArrayLike
 
@@ -17,7 +17,7 @@ from keras_compembed.utils.validation import check_scores
 
 
 class Vocabulary(Method):
-    """Rows of some ids; all others share a few.
+    """Keeps the rows of some ids; all other ids share a few rows.
 
     See `keras_compembed.PrunedVocabularyEmbedding`.
 
@@ -30,15 +30,18 @@ class Vocabulary(Method):
     133340
 
     Args:
-        num_rows: Integer. Ids that have a row of their own.
-        num_shared_rows: Integer. Rows that the others share. Defaults to
-            `1`.
+        num_rows: Integer. The number of ids that keep their rows.
+        num_shared_rows: Integer. The number of rows for all other ids. Defaults
+            to `1`.
         sharing: `"modulo"` or `"nearest"`. Defaults to `"modulo"`.
-        scores: Optional array `(input_dim,)`: ids of the highest are kept,
-            such as counts or TF-IDF. Defaults to `None`: ids whose rows are
-            furthest from the mean row.
-        rows: Optional `Method` by which rows are stored. Defaults to `None`:
-            as floats, which files round by `quantize`.
+        scores: Optional array `(input_dim,)`, such as counts or TF-IDF. Ids
+            with the highest scores keep their rows. Defaults to `None`: ids
+            with rows furthest from the mean row.
+        rows: Optional `Method` to store the rows. Defaults to `None`: floats,
+            which exported files quantize by `quantize`.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     rows = PrunedVocabularyEmbedding
@@ -113,14 +116,14 @@ class Vocabulary(Method):
         rows = self.num_rows + self.num_shared_rows
         if rows > input_dim:
             parts = f"{self.num_rows} + {self.num_shared_rows}"
-            return f"it has no more than {parts} rows"
+            return f"it has fewer than {parts} rows"
         if self.scores is not None and len(self.scores) != input_dim:
-            return f"`scores` are those of {len(self.scores)} ids"
+            return f"`scores` has {len(self.scores)} ids"
         if self._method is None:
             return None
         return self._method.reason_against(rows, output_dim)
 
 
 def _policy(kwargs):
-    """What a layer of rows has in common with the one around it."""
+    """The dtype option for an inner layer of rows."""
     return {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}

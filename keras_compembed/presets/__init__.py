@@ -1,1 +1,1 @@
-"""Folders that hold a trained model with all that belongs to it, and a card."""
+"""Folders with a trained model, its files and a model card."""

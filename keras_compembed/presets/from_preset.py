@@ -1,4 +1,4 @@
-"""Reads the model or the vectors of a preset."""
+"""Loading of presets."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from keras_compembed.utils.validation import require
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 
 MODEL, VECTORS, RECORD = "model.keras", "vectors.npz", "preset.json"
-# In the installed package, where setup.py copies them, or in the repository.
+# In the package, where setup.py copies them, or in the repository.
 _PLACES = [
     pathlib.Path(__file__).parents[place] / "saved_models" for place in (1, 2)
 ]
@@ -22,7 +22,7 @@ NAMES = sorted(path.parent.name for path in SAVED_MODELS.glob(f"*/{RECORD}"))
 def from_preset(
     preset: str | os.PathLike, file: str | None = None
 ) -> keras.Model | CompressedVectors | pathlib.Path:
-    """Reads the Keras model of a preset, its vectors of words, or finds a file.
+    """Loads the Keras model or word vectors of a preset, or finds a file.
 
     Example:
 
@@ -37,26 +37,28 @@ def from_preset(
     '_collections_abc'
 
     Args:
-        preset: String or path-like: the name of a preset that comes with this
-            package, such as `"docstring_classifier"`; the path of a folder
-            that `keras_compembed.save_preset` wrote (`"./name"` where it is
-            also a name); or `"hf://user/repository"`, or with `@revision`, of
-            the Hugging Face Hub, which holds what
-            `save_preset` or Keras wrote. It is fetched once, and needs the
-            extra `hub`.
+        preset: String or path-like, one of: the name of a preset in this
+            package, e.g. `"docstring_classifier"`; a folder that
+            `keras_compembed.save_preset` wrote, `"./name"` if a preset has its
+            name; or `"hf://user/repository"`, optionally with `@revision`, a
+            Hugging Face repository written by `save_preset` or Keras. It is
+            downloaded once and needs the extra `hub`.
         file: Optional string, the name of a file of the preset, such as
             `"model.tflite"` or `"labels.txt"`. Defaults to `None`.
 
     Returns:
         A Keras model, not compiled, or a
-        `keras_compembed.vectors.CompressedVectors`; with `file`, the
-        `pathlib.Path` of that.
+        `keras_compembed.vectors.CompressedVectors`. With `file`, the
+        `pathlib.Path` of that file.
+
+    Raises:
+        ValueError: if there is no such preset or file.
     """
     folder = _find_folder(preset)
     if file is not None:
         require(
             (folder / file).is_file(),
-            f"`file` must be a file of the preset in {str(folder)!r}.",
+            f"`file` must exist in the preset {str(folder)!r}.",
             file=file,
         )
         return folder / file
@@ -71,8 +73,8 @@ def from_preset(
 
 
 def _find_folder(preset):
-    """The folder of a preset, which is fetched first if need be."""
-    # A path is never a name.
+    """The folder of a preset, downloaded if necessary."""
+    # A name is a string, not a path.
     if isinstance(preset, str) and preset in NAMES:
         return SAVED_MODELS / preset
     text = os.fspath(preset)
@@ -85,8 +87,8 @@ def _find_folder(preset):
     require(
         os.path.isdir(preset),
         f"`preset` must be one of {', '.join(map(repr, NAMES))}, the path of a "
-        "folder, or 'hf://user/repository'. To get a folder from the Hugging "
-        "Face Hub, run: hf download user/repository --local-dir folder.",
+        "folder, or 'hf://user/repository'. To download a folder, run: "
+        "hf download user/repository --local-dir folder.",
         preset=text,
     )
     return pathlib.Path(preset)

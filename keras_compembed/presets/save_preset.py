@@ -1,4 +1,4 @@
-"""Writes a model, all that belongs to it, and its card."""
+"""Saving of presets."""
 
 import json
 import os
@@ -23,7 +23,7 @@ FIGURES, CARD = "figures.json", "README.md"
 _REQUIRED = {"summary", "license", "command", "limits"}
 _OPTIONAL = {"data", "results", "attribution", "inputs", "outputs", "files"}
 _OPTIONAL |= {"task", "language", "tags"}
-# Texts whose numbers are filled in.
+# Texts with figures in braces.
 _FILLED = ("summary", "data", "results", "limits", "attribution")
 
 
@@ -35,19 +35,22 @@ def save_preset(
     files: dict | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a model, all that belongs to it, and its card into a folder.
+    """Saves a model with its files and a model card in a folder.
 
-    The folder is what `from_preset` reads and what a repository of the Hugging
-    Face Hub holds: `model.keras` without its optimizer, or `vectors.npz`, the
-    files given, `figures.json`, `preset.json` with the record of all this, and
-    the card, `README.md`. The model is read back before any file gets its
-    place. To publish it: `hf upload user/repository folder`.
+    `from_preset` loads the folder. To publish it on the Hugging Face Hub: `hf
+    upload user/repository folder`. The folder contains:
+
+    - `model.keras` without optimizer state, or `vectors.npz`,
+    - the given files, and `figures.json`,
+    - `preset.json` with the record of all files, and the card, `README.md`.
+
+    The model is loaded again and compared before any file is replaced.
 
     Example:
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     >>> card = {
-    ...     "summary": "Tells two kinds of flowers apart.",
+    ...     "summary": "Classifies two kinds of flowers.",
     ...     "license": "apache-2.0",
     ...     "command": "python train.py --seed 0",
     ...     "results": "{accuracy:.1%} of {flowers:,} flowers are right.",
@@ -64,30 +67,30 @@ def save_preset(
     True
 
     Args:
-        model: A built Keras model, whose own classes are registered, or a
+        model: A built Keras model with registered custom classes, or a
             `keras_compembed.vectors.CompressedVectors`.
-        folder: String or path-like, whose parent must exist. Its name is the
-            name of the preset.
-        card: Dict of Markdown texts that may name figures in braces:
-            `"summary"`, `"license"`, `"command"` that made the model and
-            `"limits"`; optionally `"data"`, `"results"`, `"attribution"`,
-            what `"inputs"` and `"outputs"` mean, a dict `"files"` from names
-            of files to what is in them, and for the Hub `"task"`,
-            `"language"` and a list of `"tags"`.
-        figures: Optional dict for JSON: what was measured.
-        files: Optional dict from the names of further files to the path of a
-            file to copy, a list of strings, one a line, or a dict for JSON.
-        overwrite: Boolean, whether the folder may hold files already. Files
-            of the preset that it held are replaced or removed, all others are
-            left alone. Defaults to False.
+        folder: String or path-like. Its parent must exist. The folder's name is
+            the name of the preset.
+        card: Dict of Markdown texts, which may name figures in braces.
+            Required: `"summary"`, `"license"`, `"command"` that made the model,
+            `"limits"`. Optional: `"data"`, `"results"`, `"attribution"`,
+            `"inputs"`, `"outputs"`, a dict `"files"` from file names to
+            descriptions, and for the Hub `"task"`, `"language"` and a list of
+            `"tags"`.
+        figures: Optional dict of measured values, for JSON. Defaults to `None`.
+        files: Optional dict from file names to contents: the path of a file to
+            copy, a list of strings (lines), or a dict for JSON. Defaults to
+            `None`.
+        overwrite: Boolean. Whether the folder may contain files. Files of an
+            old preset in it are replaced or removed, and other files stay.
+            Defaults to `False`.
 
     Returns:
         The `pathlib.Path` of the folder.
 
     Raises:
-        KeyError: if the card names a figure that is not given.
-        ValueError: if an argument has the wrong form, or the model is another
-            one when read back.
+        KeyError: if the card names an unknown figure.
+        ValueError: if an argument is invalid, or the loaded model differs.
     """
     folder = pathlib.Path(os.path.abspath(folder))
     is_vectors = isinstance(model, CompressedVectors)
@@ -98,15 +101,15 @@ def save_preset(
     )
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise FileExistsError(
-            f"`folder` holds files already: {str(folder)!r}. "
-            "Pass `overwrite=True` to replace those of the preset in it."
+            f"`folder` is not empty: {str(folder)!r}. "
+            "Pass `overwrite=True` to replace the preset in it."
         )
     contents = dict(files or {})
     own = {MODEL, VECTORS, RECORD, FIGURES, CARD}
     require(
         own.isdisjoint(contents)
         and all(os.path.basename(name) == name for name in contents),
-        f"`files` must have names of files other than {sorted(own)}.",
+        f"`files` must have plain file names other than {sorted(own)}.",
         files=list(contents),
     )
     if figures is not None:
@@ -139,17 +142,17 @@ def save_preset(
 
 def _write(path, content):
     if isinstance(content, dict):
-        # Numbers and arrays of NumPy as lists. Not all readers know NaN.
+        # NumPy values as lists. Not all JSON readers accept NaN.
         text = json.dumps(
             content, indent=1, default=lambda x: x.tolist(), allow_nan=False
         )
         path.write_bytes(f"{text}\n".encode())
     elif isinstance(content, list | tuple):
         text = "".join(f"{line}\n" for line in content)
-        # A label with a line break would be two.
+        # A line break would split a label.
         require(
             text.count("\n") == len(content) and "\r" not in text,
-            "`files` must hold lists of strings without line breaks.",
+            "`files` must have lists of strings without line breaks.",
             name=path.name,
         )
         path.write_bytes(text.encode())
@@ -158,38 +161,38 @@ def _write(path, content):
 
 
 def _save_model(model, path, beside):
-    """Saves without the optimizer, and reads the model back."""
+    """Saves without the optimizer, then loads and compares the model."""
     first = pathlib.Path(beside) / "with_optimizer.keras"
     keras.saving.save_model(model, first)
     check_saved_words(first)
     saved = keras.saving.load_model(first, compile=False)
     keras.saving.save_model(saved, path)
-    # Bytes, for NaN does not equal itself.
+    # Compares bytes: NaN does not equal itself.
     before, after = (
         [weight.tobytes() for weight in each.get_weights()]
         for each in (model, saved)
     )
     require(
         before == after,
-        "`model` must be the same when Keras reads it from its file: a layer's "
-        "`get_config` or `build` may lack something.",
+        "`model` must be the same after saving and loading: check `get_config` "
+        "and `build` of its layers.",
         model=model.name,
     )
 
 
 def _move(new, folder):
-    """Puts whole files in the places of those of an old preset."""
+    """Replaces the files of an old preset by new ones."""
     folder.mkdir(exist_ok=True)
     if (folder / RECORD).exists():
         for name in json.loads((folder / RECORD).read_bytes())["files"]:
-            # A name that leads elsewhere is no file of a preset.
+            # Base names only: other paths are outside the preset.
             (folder / os.path.basename(name)).unlink(missing_ok=True)
     for path in new.iterdir():
         os.replace(path, folder / path.name)
 
 
 def format_card(folder, record, figures):
-    """The card of a folder whose other files are written."""
+    """The card of a folder with all other files."""
     card = {name: x for name, x in record["card"].items() if x is not None}
     require(
         set(card) >= _REQUIRED and set(card) <= _REQUIRED | _OPTIONAL,
@@ -226,7 +229,7 @@ def format_card(folder, record, figures):
 
 
 def _head(card, record):
-    """What the Hugging Face Hub reads, as YAML."""
+    """YAML for the Hugging Face Hub."""
     is_keras = VECTORS not in record["files"]
     tags = ["litert"] if "model.tflite" in record["files"] else []
     head = {
@@ -236,6 +239,6 @@ def _head(card, record):
         "pipeline_tag": card.get("task"),
         "tags": ["keras_compembed", *tags, *card.get("tags", ())],
     }
-    # Quoted by JSON: YAML takes the language `no` for a boolean.
+    # Quoted by JSON: the language `no` is a boolean in YAML.
     lines = [f"{name}: {json.dumps(x)}" for name, x in head.items() if x]
     return "\n".join(["---", *lines, "---"])

@@ -1,4 +1,4 @@
-"""How near rows are to the original, and a page about a model."""
+"""Reports on the size and accuracy of compressed models."""
 
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.html_report import html_report

@@ -1,4 +1,4 @@
-"""How codes are used: balance, and words that share a code."""
+"""Statistics of codes: balance, and words with the same code."""
 
 import numpy as np
 
@@ -27,17 +27,16 @@ def code_usage(codes, codebook_size):
 
 
 def words_sharing_codes(codes, vocabulary, codebook_size):
-    """Codes of two words or more, and these, the largest groups first.
+    """Codes of at least two words, and these words, the largest groups first.
 
-    Codes are written as in Table 6 of Shu & Nakayama: hexadecimal numbers.
+    Codes are hexadecimal numbers as in Table 6 of Shu & Nakayama.
     """
     if vocabulary is None:
         vocabulary = range(len(codes))
     distinct, group, counts = np.unique(
         codes, axis=0, return_inverse=True, return_counts=True
     )
-    # Stable sorts: words stay in the order of rows, equal groups in that of
-    # codes.
+    # Stable sorts keep words in row order, and equal groups in code order.
     members = np.split(
         np.argsort(group.ravel(), kind="stable"), np.cumsum(counts)[:-1]
     )

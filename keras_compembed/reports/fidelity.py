@@ -1,4 +1,4 @@
-"""How near a reconstructed table is to the original."""
+"""Accuracy of a reconstructed table."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Fidelity:
-    """How near a reconstructed table is to the original; see `fidelity`."""
+    """How close a reconstructed table is to the original; see `fidelity`."""
 
     mean_squared_distance: float
     relative_squared_error: float | None
@@ -37,11 +37,10 @@ def fidelity(
 ) -> Fidelity:
     """Compares a table with its reconstruction.
 
-    Both are read a part at a time. Neighbours are by cosine, among all rows
-    but the row itself, for a random sample of rows. Rows that are zero in the
-    table are left out of the mean cosine and of the sample; a row that is
-    zero only in the reconstruction has cosine 0 and overlap 0. Which of
-    equally near rows counts as a neighbour is arbitrary.
+    Neighbours are compared by cosine for a random sample of rows, among all
+    other rows. Zero rows of the table are left out of the mean cosine and of
+    the sample. Rows that are zero in the reconstruction only have cosine 0 and
+    overlap 0. Both tables are read in parts.
 
     Example:
 
@@ -50,18 +49,19 @@ def fidelity(
     0.0
 
     Args:
-        table: Array of shape `(rows, columns)`, or a built layer that maps
-            ids to vectors.
-        reconstruction: Array of the same shape, or a built `CodeEmbedding`
-            or other layer that maps ids to vectors.
-        num_neighbors: Integer. Neighbours to compare; fewer if there are
-            not as many other rows. Defaults to `10`.
-        num_queries: Integer. Rows whose neighbours are compared. Defaults to
-            `1000`.
-        seed: Integer. Seed of the sample of rows. Defaults to `0`.
+        table: Array `(rows, columns)`, or a built embedding layer.
+        reconstruction: Array of the same shape, or a built embedding layer,
+            such as a `CodeEmbedding`.
+        num_neighbors: Integer. Neighbours to compare per row, fewer in a small
+            table. Defaults to `10`.
+        num_queries: Integer. Rows in the sample. Defaults to `1000`.
+        seed: Integer. Seed of the sample. Defaults to `0`.
 
     Returns:
         A `Fidelity`.
+
+    Raises:
+        ValueError: if shapes differ, or an argument is out of range.
     """
     original = TableRows("table", table)
     rebuilt = TableRows("reconstruction", reconstruction)
@@ -94,7 +94,7 @@ def fidelity(
     queries = np.sort(
         np.random.default_rng(seed).choice(directed, num_queries, replace=False)
     )
-    # Below the rounding of float32 rows, spread about the mean is noise.
+    # A smaller variance is rounding noise of float32.
     spread = centred if centred > 1e-14 * energy else 0
     overlap = None
     if num_queries:
@@ -116,7 +116,7 @@ def fidelity(
 
 
 class TableRows:
-    """Rows of an array or of a layer, read by slice or by ids as float32."""
+    """Rows of an array or layer as float32, by slice or ids."""
 
     def __init__(self, name, source):
         if not isinstance(source, keras.layers.Layer):
@@ -146,15 +146,15 @@ class TableRows:
 
 
 def row_parts(shape, num_columns=0):
-    """Yields slices of rows, a bounded part of a table at a time."""
+    """Yields slices of rows, of bounded size."""
     step = max(1, _CHUNK_ELEMENTS // max(shape[1], num_columns))
     for start in range(0, shape[0], step):
         yield slice(start, min(start + step, shape[0]))
 
 
 def _directions(rows):
-    """Rows of length 1; rows of zeros stay as they are."""
-    # Scaled first, so that the squares of tiny or huge numbers hold.
+    """Rows scaled to length 1; zero rows stay zero."""
+    # Scaled first: squares of tiny or huge values would under- or overflow.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     rows = rows / np.where(largest > 0, largest, 1)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -162,7 +162,7 @@ def _directions(rows):
 
 
 def nearest_rows(rows, queries, num_neighbors):
-    """Rows nearest to some rows by cosine."""
+    """The nearest rows by cosine."""
     wanted = _directions(rows[queries])
     cosine = np.full((len(queries), 0), -np.inf, dtype="float32")
     ids = np.zeros((len(queries), 0), dtype="int64")

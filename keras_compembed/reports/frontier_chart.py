@@ -1,4 +1,4 @@
-"""Charts of a `Frontier` as SVG inside of a page."""
+"""SVG charts of a `Frontier` for the HTML report."""
 
 import io
 import math
@@ -7,7 +7,7 @@ import re
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import format_bytes
 
-# Colours in the light, which variables of the page stand for.
+# Light-mode colours, replaced by the page's variables.
 _VARIABLES = {
     "#0b6e99": "var(--main)",
     "#c4650a": "var(--warm)",
@@ -17,7 +17,7 @@ _VARIABLES = {
 }
 _MAIN, _WARM, _SOFT, _EDGE, _BACK = _VARIABLES
 _SIZES = {"wide": (920, 340), "narrow": (360, 300)}
-# Fills, edges and sizes of dots, what matters most last.
+# Fills, edges and sizes of dots, the most important last.
 _DOTS = {
     "other": {"color": _SOFT, "alpha": 0.45, "ms": 5, "mew": 0},
     "best": {"color": _MAIN, "ms": 7, "mew": 0},
@@ -26,7 +26,7 @@ _DOTS = {
 
 
 def frontier_charts(frontier, place):
-    """SVG of the error and of the score by bytes, each in two widths."""
+    """SVG charts of error and score by bytes, each in two widths."""
     markup = import_extra("markupsafe", "plots")
     charts = []
     for figure in ("error", "score"):
@@ -53,7 +53,7 @@ def _draw(frontier, points, place, figure, width):
         "font.size": 12,
         "grid.color": _EDGE,
         "svg.fonttype": "none",
-        # Names within the page, which differ from chart to chart.
+        # Different ids for each chart of the page.
         "svg.hashsalt": f"{figure} {width}",
         "text.color": _SOFT,
         "xtick.color": _EDGE,
@@ -70,7 +70,7 @@ def _draw(frontier, points, place, figure, width):
         about = dict.fromkeys(["Creator", "Date", "Format", "Type"])
         canvas.savefig(file, format="svg", transparent=True, metadata=about)
     svg = file.getvalue()
-    # The page scales it.
+    # The page sets its size.
     head, end, rest = svg[svg.index("<svg") :].partition(">")
     head = re.sub(r' (xmlns(:xlink)?|width|height|version)="[^"]*"', "", head)
     svg = head + end + rest
@@ -80,7 +80,7 @@ def _draw(frontier, points, place, figure, width):
     return svg.replace(
         "<svg",
         f'<svg class="chart {width}" role="img" '
-        f'aria-label="{label} by bytes of the file"',
+        f'aria-label="{label} by file size in bytes"',
         1,
     )
 
@@ -129,7 +129,7 @@ def _fill(axes, frontier, points, place, figure):
         axes.set_ylim(bottom=0)
     axes.grid(axis="y")
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel("bytes of the file", loc="right")
+    axes.set_xlabel("file size in bytes", loc="right")
     label = "error of rows" if figure == "error" else frontier.metric or "score"
     axes.set_title(label, loc="left", size=12)
 

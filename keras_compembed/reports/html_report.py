@@ -1,4 +1,4 @@
-"""One page about a model, to look at in a browser."""
+"""An HTML report of a compressed model."""
 
 import contextlib
 import importlib.resources
@@ -38,10 +38,10 @@ from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import require
 
-# Of many layers, points, groups or codebooks, those that matter most.
+# The most layers, points, groups or codebooks to show.
 _MOST_LAYERS, _MOST_ROWS, _MOST_WORDS, _MOST_CELLS = 8, 12, 12, 64
-# Control characters, lone surrogates and line separators, which pages do not
-# show or cannot hold. Not the joiners that emoji and scripts need.
+# Control characters, lone surrogates and line separators, which pages cannot
+# show. Joiners stay: emoji and some scripts need them.
 _INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
@@ -54,14 +54,18 @@ def html_report(
     frontier: "frontiers.Frontier | None" = None,
     overwrite: bool = False,
 ) -> SizeReport:
-    """Writes one page about a compressed model, to open in a browser.
+    """Writes an HTML report of a compressed model.
 
-    What the bytes are of, beside the original; tables that were left, and
-    why; how near rows are to the original; nearest neighbours of words before
-    and after; how evenly codes are used, and words that share one; where the
-    model stands among sizes that could be had; loss and metrics on data. The
-    page is one file without scripts, which fetches nothing, and prints. Needs
-    the extra `plots`.
+    The page shows:
+
+    - the bytes of each part, compared with the original,
+    - tables that were not compressed, with the reason,
+    - the error of rows, and nearest neighbours before and after,
+    - the use of codes, and words with the same code,
+    - the model's place in a frontier of sizes, and metrics on data.
+
+    It is a single file without scripts or downloads, and can be printed. It
+    needs the extra `plots`.
 
     Example:
 
@@ -73,23 +77,26 @@ def html_report(
     36768
 
     Args:
-        model: Built Keras model or layer.
-        path: String or path-like, the `.html` file to write.
+        model: A built Keras model or layer.
+        path: String or path-like. The `.html` file to write.
         original: Same as `reference` in `size_report`. Defaults to `None`.
-        words: Optional list of strings, the word of each row, for all layers
-            of as many rows; or a dict from the name of a layer to such a list.
-            Defaults to `None`: those of the model's own tokenizer, or ids.
-        data: Optional tuple `(inputs, labels)` on which the model, and an
-            original that is a model, are evaluated with the metrics they are
-            compiled with; if one is not compiled, by the share of labels that
-            have the highest output. Defaults to `None`.
-        frontier: Optional frontier, such as `Budget.frontier`, sizes that
-            could be had. The model's place in it is that of a LiteRT file, or
-            of its weights where no file can be written. Defaults to `None`.
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+        words: Optional list of strings, the word of each row, for all layers of
+            this number of rows, or dict from layer names to such lists.
+            Defaults to `None`: the words of the model's tokenizer, or ids.
+        data: Optional tuple `(inputs, labels)` to evaluate the model and an
+            original model. Uses their compiled metrics, or the accuracy of the
+            highest output if one is not compiled. Defaults to `None`.
+        frontier: Optional frontier, such as `Budget.frontier`. The model's
+            place in it is the size of its LiteRT file, or of its weights if it
+            cannot be exported. Defaults to `None`.
+        overwrite: Boolean. Whether to replace an existing file. Defaults to
+            `False`.
 
     Returns:
         The `SizeReport` that the page shows.
+
+    Raises:
+        ValueError: if an argument is invalid, or data do not fit the model.
     """
     path = os.fspath(path)
     require(path.endswith(".html"), "`path` must end in '.html'.", path=path)
@@ -118,7 +125,7 @@ def _read_template():
 
 
 def _visible(value):
-    """Invisible characters of a text as Python writes them."""
+    """A text with invisible characters as Python escapes."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "".join(
@@ -136,7 +143,7 @@ def _number(value):
 
 
 def _figures(model, original, words, data, frontier):
-    """All that the page shows, by name."""
+    """All values of the page, by name."""
     require(
         isinstance(model, keras.layers.Layer),
         "`model` must be a Keras model or layer.",
@@ -144,7 +151,7 @@ def _figures(model, original, words, data, frontier):
     )
     require(
         isinstance(frontier, frontiers.Frontier | None),
-        "`frontier` must be what a search found, `Budget.frontier`.",
+        "`frontier` must be a `Frontier`, such as `Budget.frontier`.",
         frontier=frontier,
     )
     layers = named_layers(model, EMBEDDINGS)
@@ -159,7 +166,7 @@ def _figures(model, original, words, data, frontier):
     original_model = original if isinstance(original, keras.Model) else None
     measured = {}
     if data is not None:
-        # First: data may not be what the model takes.
+        # First, since data may not fit the model.
         measured = _scores(model, original_model, data)
     sizes = size_report(model, original)
     before = original_model and size_report(original_model)
@@ -195,7 +202,7 @@ def _figures(model, original, words, data, frontier):
 
 
 def _wholes(sizes, original):
-    """Pairs of a name and parts, of the model and of its original."""
+    """Pairs of a name and parts, for the model and its original."""
     wholes = []
     for name, report in (("original", original), ("this model", sizes)):
         if report:
@@ -207,7 +214,7 @@ def _wholes(sizes, original):
 
 
 def _size_rows(sizes):
-    """Names, parts and sizes of layers, the largest first."""
+    """Names, parts and sizes of layers, largest first."""
     rows = sorted(sizes.embeddings, key=lambda row: -row.stored_bytes)
     shown = [(row.name, row.parts, row) for row in rows[:_MOST_ROWS]]
     smaller = rows[_MOST_ROWS:]
@@ -223,7 +230,7 @@ def _size_rows(sizes):
 
 
 def _points_to_list(frontier):
-    """Points for the table: those on the line, chosen or tuned."""
+    """Points for the table: best, chosen or tuned."""
     shown = list(frontier.best) or list(frontier)
     shown += [
         point
@@ -237,7 +244,7 @@ def _points_to_list(frontier):
 
 
 def _layer(name, layer, original, words):
-    """What is shown of the words and the codes of a layer."""
+    """The words and codes of a layer for the page."""
     figures = {
         "name": name,
         "unit": "id" if words is None else "word",
@@ -245,7 +252,7 @@ def _layer(name, layer, original, words):
         "neighbors": word_neighbors(layer, original, words),
         "balance": None,
     }
-    # Unpacked once.
+    # Unpacks codes once.
     codes = getattr(getattr(layer, "store", None), "codes", None)
     if codes is not None:
         size = layer.codebook_size
@@ -266,13 +273,13 @@ def _layer(name, layer, original, words):
 
 
 def _place(model, sizes, frontier):
-    """The `FrontierPoint` of a model beside those of a frontier."""
+    """The `FrontierPoint` of the model."""
     counted = None
     if isinstance(model, keras.Model):
         target = Target(min_runtime=frontier.min_runtime)
         budget = Budget(quantize=frontier.quantize, target=target)
-        # A model that cannot be exported makes TensorFlow raise whatever; the
-        # page then says that nothing was counted.
+        # TensorFlow may raise any error if a model cannot be exported. The page
+        # then shows the bytes of weights.
         with contextlib.suppress(Exception):
             counted = count_file(model, budget, budget.quantize).file_bytes
     if counted is None and sizes.total_bytes is None:
@@ -293,11 +300,11 @@ def _place(model, sizes, frontier):
 
 
 def _scores(model, original, data):
-    """Loss and metrics of a model and of its original on data."""
+    """Loss and metrics of the model and its original."""
     _check_data(model, data)
     inputs, labels = with_text_tensors(tuple(data))
     models = [x for x in (model, original) if x is not None]
-    # Figures of both are of one kind.
+    # Both need the same metrics.
     compiled = all(x.compiled for x in models)
     results = [_measured(x, inputs, labels, compiled) for x in models]
     before = results[1] if original is not None else {}
@@ -305,10 +312,10 @@ def _scores(model, original, data):
 
 
 def _check_data(model, data):
-    """Raises if data is not `(inputs, labels)`, or the layer is no model."""
+    """Raises if data is not `(inputs, labels)`, or the model a layer."""
     require(
         isinstance(model, keras.Model),
-        "`model` must be a Keras model where `data` is given.",
+        "`model` must be a Keras model, not a layer, with `data`.",
         model=model,
     )
     require(
@@ -323,8 +330,8 @@ def _check_data(model, data):
     }
     require(
         len(counts) == 1 and min(counts, key=bool),
-        "`data` must be arrays, or dicts of them, with as many labels as "
-        "inputs, and at least one.",
+        "`data` must be non-empty arrays, or dicts of them, with a label for "
+        "each input.",
         lengths=counts,
     )
 
@@ -336,11 +343,11 @@ def _measured(model, inputs, labels, compiled):
         found = model.evaluate(inputs, labels, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
     except Exception as error:
-        # Whatever shapes and types make Keras and TensorFlow raise.
+        # Keras and TensorFlow raise many errors for wrong shapes.
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
-            f"`data` must be what the model {model.name!r} is evaluated on. "
-            f"Received data on which Keras says: {reason}"
+            f"`data` must fit the model {model.name!r}. "
+            f"Received data with this error of Keras: {reason}"
         ) from error
 
 
@@ -359,6 +366,6 @@ def _accuracy(model, inputs, labels):
         ):
             return {"accuracy": float(np.mean(outputs.argmax(-1) == labels))}
     raise ValueError(
-        "a model that is not compiled, with metrics, must return a number for "
-        "each class, and labels must be integers."
+        "`model` must be compiled with metrics, or return a score for each "
+        "class and have integer labels."
     )

@@ -1,4 +1,4 @@
-"""Pictures of reports. They need the extra `plots`, and no display."""
+"""Plots of reports. They need the extra `plots`, but no display."""
 
 import os
 
@@ -10,13 +10,13 @@ from keras_compembed.utils.validation import require
 
 BASELINE, CODES, _CHOSEN = "#8c8c8c", "#0b6e99", "#e08214"
 REST = "everything else"
-# Of the parts of a model.
+# Colours of a model's parts.
 COLOURS = {
     "codes": "#0b6e99",
     "codebooks": "#e08214",
     "sparse rows": "#2a8f6d",
     "anchors": "#9a5fb5",
-    "rounded rows": "#4a69bd",
+    "quantized rows": "#4a69bd",
     "scales": "#c2a000",
     "projection": "#b5485d",
     "plain table": "#8c8c8c",
@@ -25,13 +25,13 @@ COLOURS = {
     REST: "#c9cdd1",
 }
 _LABELS_UP_TO = 12
-# Where a label may stand, best first: sides (right, up) and points away.
+# Label positions, best first: sides (right, up), then distances in points.
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _DISTANCES = (9, 22, 36, 52, 70, 90)
 
 
 def plot_frontier(frontier, path, overwrite=False):
-    """Draws the error, or the metric, against bytes of the file."""
+    """Plots the error, or the metric, by file size."""
     figure_name, title = "score", frontier.metric or "score"
     if sum(x.score is not None for x in frontier) < 2:
         figure_name, title = "error", "error of rows"
@@ -54,7 +54,7 @@ def plot_frontier(frontier, path, overwrite=False):
         fill = color if point.is_exported else "none"
         axes.plot(*mark, "o", ms=6, mfc=fill, mec=color)
         marks.append(mark)
-        # More names than these cannot be read.
+        # More labels would not be readable.
         if point.is_chosen or len(points) <= _LABELS_UP_TO:
             labels.append((*mark, point.name, color))
     if frontier.limit_bytes is not None:
@@ -67,7 +67,7 @@ def plot_frontier(frontier, path, overwrite=False):
 
 
 def plot_size_report(report, path, overwrite=False):
-    """Draws a `SizeReport`: the model's bytes, uncompressed and as stored."""
+    """Plots the bytes of a `SizeReport`: uncompressed and as stored."""
     require(
         report.embeddings,
         "`report` must have an embedding layer to draw.",
@@ -113,7 +113,7 @@ def plot_size_report(report, path, overwrite=False):
 
 
 def model_parts(report):
-    """Dict from each part of all that is in a `SizeReport` to its bytes."""
+    """Dict from the parts of a `SizeReport` to their bytes."""
     parts = dict.fromkeys(COLOURS, 0)
     for size in report.embeddings:
         for name, count in size.parts.items():
@@ -123,8 +123,8 @@ def model_parts(report):
 
 
 def new_figure(path, overwrite, size=(7.2, 4.4)):
-    """An empty figure without a window, once `path` is known to be free."""
-    # Not pyplot: it keeps state and may open a window.
+    """A new figure without a window; first checks `path`."""
+    # pyplot would keep state and may open a window.
     module = import_extra("matplotlib.figure", "plots")
     check_output(path, overwrite)
     figure = module.Figure(figsize=size, dpi=160, layout="constrained")
@@ -138,10 +138,10 @@ def save(figure, path, overwrite):
 
 
 def write_labels(figure, axes, points, drawn):
-    """Writes each label at the nearest place where it covers nothing."""
+    """Places each label nearest its point, without overlaps."""
     transforms = import_extra("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
-    # From here on the axes must not move under the labels.
+    # From now on, the axes must not move.
     figure.set_layout_engine("none")
     renderer = figure._get_renderer()
     pixel = figure.dpi / 72
@@ -176,7 +176,7 @@ def write_labels(figure, axes, points, drawn):
 
 
 def _place(label, distance, taken, inside, renderer):
-    """Moves a label to a free side at this distance; False if none is."""
+    """Moves a label to a free side; False if there is none."""
     for right, up in _SIDES:
         label.set_position((right * distance, up * distance))
         label.set_ha({1: "left", 0: "center", -1: "right"}[right])

@@ -1,4 +1,4 @@
-"""Bytes of a model's embeddings, and of the tables they stand for."""
+"""Bytes of embeddings, compared with uncompressed tables."""
 
 import dataclasses
 import math
@@ -21,14 +21,14 @@ from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.validation import require
 
 EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
-# What is stored for each id, and what all ids share.
-_ID_PARTS = ("codes", "sparse rows", "rounded rows", "scales")
+# Parts stored for each id; all ids share the others.
+_ID_PARTS = ("codes", "sparse rows", "quantized rows", "scales")
 _SHARED_PARTS = ("codebooks", "anchors", "projection")
 
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSize:
-    """Bytes of one embedding layer: as stored, by part, and uncompressed."""
+    """Bytes of an embedding layer: stored, by part and uncompressed."""
 
     name: str
     input_dim: int
@@ -40,61 +40,61 @@ class EmbeddingSize:
     codebook_size: int | None = None
     num_anchors: int | None = None
     num_nonzeros: int | None = None
-    # Rows that no token of the model's vocabulary has: they do not count.
+    # Rows beyond the model's vocabulary, which do not count.
     unread_rows: int = 0
     fidelity: Fidelity | None = None
 
     @property
     def id_bytes(self):
-        """What is stored for each id."""
+        """Bytes stored per id, summed over all ids."""
         return sum(self.parts.get(name, 0) for name in _ID_PARTS)
 
     @property
     def shared_bytes(self):
-        """What all ids share: codebooks, anchors or a projection."""
+        """Bytes that all ids share: codebooks, anchors or a projection."""
         return sum(self.parts.get(name, 0) for name in _SHARED_PARTS)
 
     @property
     def stored_bytes(self):
-        """All that is stored for the layer."""
+        """All bytes stored for the layer."""
         return sum(self.parts.values())
 
     @property
     def table_bytes(self):
-        """The uncompressed table in float32."""
+        """Bytes of the uncompressed table in float32."""
         return 4 * self.input_dim * self.output_dim
 
     @property
     def table_int8_bytes(self):
-        """The uncompressed table in int8."""
+        """Bytes of the uncompressed table in int8."""
         return self.input_dim * self.output_dim
 
     @property
     def table_int4_bytes(self):
-        """The uncompressed table in int4."""
+        """Bytes of the uncompressed table in int4."""
         return -(-self.input_dim * self.output_dim // 2)
 
     @property
     def code_bits(self):
-        """Code length, M * log2(K) bits per row, or None without codes."""
+        """Bits per code, M * log2(K), or None without codes."""
         if self.num_codebooks is None:
             return None
         return self.num_codebooks * math.log2(self.codebook_size)
 
     @property
     def exact_bytes(self):
-        """The paper's size: exact codes and float32 codebooks, or None."""
+        """Size as in the paper: unpadded codes, float32 codebooks; or None."""
         if self.num_codebooks is None:
             return None
         return self.input_dim * self.code_bits / 8 + 4 * self.num_values
 
     @property
     def ratio(self):
-        """How many times smaller than the float32 table."""
+        """Compression ratio to the float32 table."""
         return self.table_bytes / self.stored_bytes
 
     def to_dict(self):
-        """All figures as a dict that `json` can write."""
+        """Returns all values as a dict for `json`."""
         figures = dataclasses.asdict(self)
         names = "id_bytes shared_bytes stored_bytes table_bytes "
         names += "table_int8_bytes table_int4_bytes code_bits exact_bytes ratio"
@@ -103,7 +103,7 @@ class EmbeddingSize:
 
 @dataclasses.dataclass(frozen=True)
 class SizeReport:
-    """Sizes of a model's embeddings and of the rest; see `size_report`."""
+    """Sizes of a model's embeddings and other weights; see `size_report`."""
 
     embeddings: tuple
     other_bytes: int | None
@@ -111,37 +111,37 @@ class SizeReport:
 
     @property
     def embedding_bytes(self):
-        """All embedding layers as stored."""
+        """Bytes of all embedding layers as stored."""
         return sum(row.stored_bytes for row in self.embeddings)
 
     @property
     def table_bytes(self):
-        """All embedding layers as float32 tables."""
+        """Bytes of all embedding layers as float32 tables."""
         return sum(row.table_bytes for row in self.embeddings)
 
     @property
     def ratio(self):
-        """`table_bytes` over `embedding_bytes`, or None without layers."""
+        """Compression ratio of all embeddings, or None without layers."""
         if not self.embeddings:
             return None
         return self.table_bytes / self.embedding_bytes
 
     @property
     def total_bytes(self):
-        """All weights as stored, or None if the model is not built."""
+        """Bytes of all weights, or None if the model is not built."""
         if self.other_bytes is None:
             return None
         return self.embedding_bytes + self.other_bytes
 
     def to_dict(self):
-        """All figures as a dict that `json` can write."""
+        """Returns all values as a dict for `json`."""
         names = "embedding_bytes table_bytes ratio other_bytes total_bytes "
         names += "tokenizer_bytes"
         figures = {name: getattr(self, name) for name in names.split()}
         return {"embeddings": [x.to_dict() for x in self.embeddings]} | figures
 
     def plot(self, path, overwrite=False):
-        """Draws the sizes into a picture; needs the extra `plots`."""
+        """Writes a plot of the sizes; needs the extra `plots`."""
         plot_size_report(self, path, overwrite=overwrite)
 
     def __str__(self):
@@ -151,20 +151,21 @@ class SizeReport:
 def size_report(
     model: keras.Layer, reference: ArrayLike | keras.Layer | None = None
 ) -> SizeReport:
-    """Sizes of a model's embeddings, against those of uncompressed tables.
+    """Reports the bytes of a model's embeddings, compared with plain tables.
 
-    Finds every layer of this package that looks ids up, and every
-    `keras.layers.Embedding` left, in nested models, wrappers and subclassed
-    models too; a layer used several times counts once. `print` the report,
-    take its `to_dict()`, or `plot` it. Sizes are those of variables, or of
-    the configuration where a layer of codes or rounded rows is not built;
-    others must be built. What learning needs is not counted: an
-    `ANTEmbedding` is counted as `kc.strip` would store it now, nor rows of a
-    plain table that no token of the model's own vocabulary has.
+    It finds every embedding layer of this package and every
+    `keras.layers.Embedding`, also in nested models and wrappers. A layer used
+    several times counts once. `print` the report, call its `to_dict()`, or
+    `plot` it.
 
-    Layers of one name are told apart by path, as in `"tower_a/embedding"`. In
-    print, the largest come first, and many small ones are summed up in one
-    line; `embeddings` and `to_dict()` have all, in the order of the model.
+    Sizes are those of variables. Layers of codes or quantized rows need not be
+    built; all others must be. Weights that only training needs are not counted:
+    an `ANTEmbedding` counts as `kc.strip` would store it now. Rows of a plain
+    table beyond the model's vocabulary do not count.
+
+    Layers of the same name are listed by path, e.g. `"tower_a/embedding"`. A
+    printed report lists the largest layers and sums up the smaller ones.
+    `embeddings` and `to_dict()` contain all layers.
 
     Example:
 
@@ -177,17 +178,20 @@ def size_report(
 
     Args:
         model: Keras model or layer.
-        reference: Optional original, from which the codes were learned: a
-            model with Embedding layers of the same names, or, for one layer,
-            an Embedding layer or an array `(input_dim, output_dim)`. Each
-            layer of this package then gets a `Fidelity`. Defaults to `None`.
+        reference: Optional original: a model with Embedding layers of the same
+            names, or for one layer an Embedding layer or an array `(input_dim,
+            output_dim)`. Each compressed layer then gets a `Fidelity`. Defaults
+            to `None`.
 
     Returns:
         A `SizeReport`.
 
+    Raises:
+        ValueError: if a layer is not built, or the reference lacks a table.
+
     References:
-        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
-          to 3
+        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1 to
+          3
     """
     require(
         isinstance(model, keras.layers.Layer),
@@ -195,7 +199,7 @@ def size_report(
         model=model,
     )
     layers = named_layers(model, EMBEDDINGS)
-    # Tables that are part of another one count with it.
+    # Tables within another table count with it.
     stores = [x.store for x in compressed_layers(layers).values()]
     held = {id(part) for x in stores for part in x.parts().values()}
     layers = {name: x for name, x in layers.items() if id(x) not in held}
@@ -210,7 +214,7 @@ def size_report(
         if name in originals:
             figures["fidelity"] = fidelity(originals[name], layer)
         if name in words and not isinstance(layer, LookupLayer):
-            # `compress_model` drops the rows that no token has.
+            # `compress_model` drops rows without a token.
             number = len(words[name])
             figures["unread_rows"] = layer.input_dim - number
             size = figures["parts"]["plain table"] * number // layer.input_dim
@@ -230,7 +234,7 @@ def size_report(
 
 
 def words_of_tables(model):
-    """Tokens of tables by name, of those that a model's tokenizer reads."""
+    """Dict from table names to tokens, for the model's tokenizer."""
     try:
         split = split_model(model)
     except ValueError:
@@ -251,11 +255,11 @@ def _measure(layer):
         figures = layer.store.sizes()
         require(
             figures is not None,
-            "`model` must be built for its size to be known.",
+            "`model` must be built, so that its size is known.",
             layer=layer.name,
         )
         return {"stored_as": type(layer).__name__, **figures}
-    # Quantized tables, and those with low-rank updates, have other weights.
+    # Tables with quantization or LoRA have other weights.
     size = count_bytes(layer.weights)
     if not layer.built:
         number = tf.as_dtype(layer.variable_dtype).size
@@ -264,7 +268,7 @@ def _measure(layer):
 
 
 def compressed_layers(layers):
-    """Those of a dict from name to layer that are no plain tables."""
+    """The layers of a dict that are not plain tables."""
     return {
         name: layer
         for name, layer in layers.items()
@@ -273,7 +277,7 @@ def compressed_layers(layers):
 
 
 def find_originals(layers, reference, argument="reference"):
-    """The originals of compressed layers."""
+    """The original tables of compressed layers."""
     if not isinstance(reference, keras.layers.Layer):
         table = np.asanyarray(reference)
         candidates = dict.fromkeys(layers, table) if len(layers) == 1 else {}
@@ -289,15 +293,14 @@ def find_originals(layers, reference, argument="reference"):
         if shape == (rows, width):
             found[name] = candidates[name]
         elif shape[-1:] == (width,) and shape[0] > rows:
-            # Rows that no token has are dropped when a model is compressed.
+            # `compress_model` drops rows without a token.
             table = getattr(candidates[name], "embeddings", candidates[name])
             found[name] = keras.ops.convert_to_numpy(table[:rows])
     if not found:
         wanted = {name: _shape(layer) for name, layer in layers.items()}
         raise ValueError(
-            f"`{argument}` must hold a table of the same name and shape as a "
-            "compressed embedding of the model, which has "
-            f"{wanted or 'none'}. "
+            f"`{argument}` must have a table with the name and shape of a "
+            f"compressed embedding of the model: {wanted or 'none'}. "
             f"Received: tables of shape {shapes}."
         )
     return found

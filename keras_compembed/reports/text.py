@@ -1,4 +1,4 @@
-"""Reports as text."""
+"""Text output of reports."""
 
 from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.files import format_bytes
@@ -19,7 +19,7 @@ def format_size_report(report):
             "not built yet" if rest is None else describe_bytes(rest)
         )
     largest = sorted(report.embeddings, key=lambda row: -row.stored_bytes)
-    # One layer takes no more space than a line that sums it up.
+    # A single smaller layer is listed, not summed up.
     number = len(largest) if len(largest) <= _MAX_LAYERS + 1 else _MAX_LAYERS
     shown, smaller = largest[:number], largest[number:]
     names = _short_names([row.name for row in shown])
@@ -47,7 +47,7 @@ def format_size_report(report):
 
 
 def _sizes(rows, rest=0):
-    """Cells from "Per id" to "Ratio", of layers together."""
+    """Cells from "Per id" to "Ratio" of layers in total."""
 
     def total(figure):
         return sum(getattr(row, figure) for row in rows)
@@ -62,7 +62,7 @@ def _sizes(rows, rest=0):
 
 
 def _short_names(names):
-    """Ends of names, as long as they must be to differ."""
+    """The ends of names, long enough to differ."""
     width = _MAX_NAME
     while True:
         short = [
@@ -89,14 +89,14 @@ def _aligned(rows):
 
 
 def _notes(report, shown):
-    yield "A kB is 1,000 bytes. float32, int8, int4: the tables uncompressed."
+    yield "1 kB = 1,000 bytes. float32, int8, int4: uncompressed tables."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
     if report.tokenizer_bytes:
         size = describe_bytes(report.tokenizer_bytes)
-        yield f"The tokenizer takes {size} more in files that take texts."
+        yield f"The tokenizer adds {size} to exported files with text input."
     if len(shown) < len(report.embeddings):
-        yield "`to_dict()` has each of the smaller layers."
+        yield "`to_dict()` lists the smaller layers."
     for row in shown:
         notes = [f"  {note}" for note in _layer_notes(row)]
         if notes:
@@ -110,12 +110,12 @@ def _layer_notes(row):
             f"{name} {describe_bytes(size)}" for name, size in row.parts.items()
         )
     if row.unread_rows:
-        yield f"{row.unread_rows:,} rows that no token has are left out"
+        yield f"{row.unread_rows:,} rows without a token are left out"
     if row.num_anchors is not None:
         yield (
             f"{row.num_nonzeros:,} non-zeros, "
             f"{row.num_nonzeros / row.input_dim:.3g} per row; with the anchors "
-            f"{row.num_values:,} numbers"
+            f"{row.num_values:,} parameters"
         )
     if row.num_codebooks is not None:
         stored_bits = 8 * row.parts["codes"] // row.input_dim
@@ -138,7 +138,7 @@ def _layer_notes(row):
         )
         yield (
             f"share of the {near.num_neighbors} nearest neighbours kept "
-            f"{_number(near.neighbor_overlap)} ({near.num_queries} rows asked)"
+            f"{_number(near.neighbor_overlap)} ({near.num_queries} rows)"
         )
 
 

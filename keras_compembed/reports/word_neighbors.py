@@ -1,4 +1,4 @@
-"""Words of rows, and their neighbours before and after compressing."""
+"""Nearest neighbours of words before and after compression."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ _FREQUENT, _RANDOM, _NEIGHBORS = 8, 8, 8
 
 @dataclasses.dataclass(frozen=True)
 class WordNeighbors:
-    """The words nearest to one word."""
+    """The nearest words of a word."""
 
     word: str | int
     after: tuple
@@ -25,7 +25,7 @@ class WordNeighbors:
 
     @property
     def shared(self):
-        """Those that are near before and after."""
+        """Words that are near both before and after."""
         return set(self.after) & set(self.before)
 
 
@@ -36,7 +36,7 @@ def word_neighbors(layer, original=None, words=None):
     num_neighbors = min(_NEIGHBORS, rows.shape[0] - 1)
     ids = _with_direction(rows if before is None else before)
     if words is not None:
-        # Padding is often an empty word.
+        # The padding word is often empty.
         ids = np.array([row for row in ids if words[row].strip()], "int64")
     if not num_neighbors or not len(ids):
         return []
@@ -63,13 +63,13 @@ def word_neighbors(layer, original=None, words=None):
 
 
 def _with_direction(rows):
-    """Ids of rows that are not zero."""
+    """Ids of non-zero rows."""
     parts = [rows[part].any(axis=1) for part in row_parts(rows.shape)]
     return np.flatnonzero(np.concatenate(parts))
 
 
 def words_by_layer(layers, words):
-    """Words of the rows of layers."""
+    """The words of the rows of each layer."""
     if words is None:
         return {}
     rows = {name: layer.input_dim for name, layer in layers.items()}
@@ -86,7 +86,7 @@ def words_by_layer(layers, words):
     for name, own in words.items():
         require(
             name in rows,
-            "`words` must name embedding layers of the model, which are "
+            "`words` must have names of embedding layers of the model: "
             f"{sorted(rows)}.",
             name=name,
         )
@@ -102,8 +102,8 @@ def _as_list(words):
     require(
         not isinstance(words, str | keras.layers.Layer)
         and hasattr(words, "__iter__"),
-        "`words` must be a list of words, or a dict from the name of a layer "
-        "to one.",
+        "`words` must be a list of words, or a dict from layer names to such "
+        "lists.",
         words=words,
     )
     return [

@@ -304,7 +304,7 @@ class Integers(Store):
         rows = self.input_dim * packed_width(self.width, self.bits)
         scales = self.input_dim * self.num_blocks
         scales *= np.dtype(self.scale_dtype).itemsize
-        parts = {"rounded rows": rows, "scales": scales + _UNIT_BYTES}
+        parts = {"quantized rows": rows, "scales": scales + _UNIT_BYTES}
         if projection:
             parts["projection"] = projection * tf.as_dtype(self.dtype).size
         return {

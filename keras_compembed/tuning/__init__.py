@@ -1,4 +1,4 @@
-"""Searches with keras-tuner for how to store a model's tables.
+"""Searches with keras-tuner for the best method to store tables.
 
 They need the extra `tune`.
 """
@@ -16,7 +16,7 @@ __all__ = ["CompressedHyperModel"]
 
 
 def __getattr__(name):
-    # A subclass of one of keras-tuner's, which may not be there.
+    # Its base class is from keras-tuner, which may not be installed.
     if name == "CompressedHyperModel":
         import_extra("keras_tuner", "tune")
         from keras_compembed.tuning import compressed_hyper_model

@@ -1,4 +1,4 @@
-"""Tuning how the tables of a trained model are stored."""
+"""A keras-tuner hypermodel for compression methods."""
 
 import copy
 import math
@@ -20,23 +20,22 @@ from keras_compembed.utils.validation import require
 
 _BYTES = "litert_bytes"
 _METHOD, _RATE = "method", "learning_rate"
-# What look-ups in a method's own way may add to the ops and tensors of a file,
-# for each table. Up to 4,500 were seen.
+# Most bytes that a method's lookup adds to the graph, for each table. The
+# largest seen is 4,500.
 _LOOKUP_BYTES = 8192
 
 
 class CompressedHyperModel(keras_tuner.HyperModel):
-    """A trained model whose tables a tuner stores in one way after another.
+    """A hypermodel that compresses and fine-tunes a trained model.
 
-    Each trial starts from the trained model: `compress_model` stores its
-    tables by the trial's method and copies all other weights, and the copy is
-    trained further with what `search` is given. The bytes of its LiteRT file
-    are the metric `"litert_bytes"`.
+    Each trial starts from the trained model. `compress_model` stores its tables
+    by the trial's method, and the copy is trained with the arguments of
+    `search`. The size of its LiteRT file is the metric `"litert_bytes"`.
 
-    The hyperparameters are `"method"`, names of methods in the order of their
-    bytes, and `"learning_rate"`. Methods with which the file would exceed
-    `max_bytes` by arithmetic are no choices, and a trial whose file exceeds
-    it fails before it is trained. Any tuner of keras-tuner takes it.
+    The hyperparameters are `"method"`, method names in the order of size, and
+    `"learning_rate"`. Methods with an estimated size above `max_bytes` are left
+    out. A trial with a larger file than `max_bytes` fails before training. It
+    works with every tuner of keras-tuner.
 
     Example:
 
@@ -66,25 +65,22 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     True
 
     Args:
-        model: A built and compiled `keras.Model`. It is left as it is, and
-            must not be trained further during the search.
-        budget: Optional `keras_compembed.Budget` without `max_loss`, `data`
-            and `max_time`: what its `max_bytes`, the bytes of the whole
-            model's LiteRT file, and `methods` leave to choose from. Defaults
-            to `None`: every method of some fifty, quantized and low-rank
-            rows, codes and anchors, that makes tables smaller.
+        model: A built and compiled `keras.Model`. It does not change. Do not
+            train it during the search.
+        budget: Optional `keras_compembed.Budget` without `max_loss`, `data` and
+            `max_time`. Its `max_bytes` is the size limit of the LiteRT file,
+            and its `methods` are the choices. Defaults to `None`: no limit, and
+            some fifty settings of quantized, low-rank, code and anchor methods.
         layers: Same as in `compress_model`. A trial stores all tables by one
-            method.
-        learning_rates: Optional list of numbers, the rates to choose from.
-            Defaults to `None`: that of the model's optimizer.
-        seed: Optional integer. Makes the same of the same search. Defaults to
-            `None`.
-        verbose: `0` or `1`, whether to say what is learned. Defaults to `1`.
+            method. Defaults to `None`.
+        learning_rates: Optional list of learning rates to choose from. Defaults
+            to `None`: the learning rate of the model's optimizer.
+        seed: Optional integer. Makes the search repeatable. Defaults to `None`.
+        verbose: `0` or `1`. Whether to print progress. Defaults to `1`.
 
     Raises:
-        ValueError: if the model is not built or not compiled, has no tables,
-            or cannot be exported, if nothing fits into `max_bytes`, or an
-            argument is out of range.
+        ValueError: if the model is not compiled, has no tables or cannot be
+            exported, or no method fits `max_bytes`.
     """
 
     def __init__(
@@ -105,7 +101,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         budget = copy.copy(check_budget(budget))
         require(
             (budget.max_loss, budget.data, budget.max_time) == 3 * (None,),
-            "`budget` must have no `max_loss`, `data` or `max_time`.",
+            "`budget` must not set `max_loss`, `data` or `max_time`.",
             max_loss=budget.max_loss,
             data=budget.data,
             max_time=budget.max_time,
@@ -119,7 +115,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         rate = model.optimizer.get_config()["learning_rate"]
         require(
             not self._rates or not isinstance(rate, dict),
-            "`learning_rates` must be None where the optimizer has a schedule.",
+            "`learning_rates` must be None for an optimizer with a schedule.",
             learning_rates=learning_rates,
         )
         self.model = model
@@ -134,7 +130,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         self._bytes, self._fits = {}, 0
 
     def _methods_that_fit(self, tables):
-        """Dict of methods by name, in the order of their bytes."""
+        """Dict of methods by name, in the order of bytes."""
         quantize = self._budget.quantize
         number = {"float16": 2, "int8": 1}.get(quantize, 4)
         before = sum(
@@ -149,15 +145,15 @@ class CompressedHyperModel(keras_tuner.HyperModel):
                 sizes[method] = sum(found)
         require(
             sizes,
-            "`methods` must hold one that makes the tables smaller.",
+            "`methods` must have one that makes the tables smaller.",
             methods=[method.name for method in self._budget.methods],
         )
         least = room + min(sizes.values())
         limit = self.max_bytes or math.inf
         require(
             least <= limit,
-            f"`max_bytes` must be at least {least:,}, what the smallest of "
-            "`methods` takes.",
+            f"`max_bytes` must be at least {least:,}, the size with the "
+            "smallest method.",
             max_bytes=self.max_bytes,
         )
         return {
@@ -167,7 +163,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         }
 
     def build(self, hp: keras_tuner.HyperParameters) -> keras.Model:
-        """The compressed copy of a trial, compiled, not trained further."""
+        """Returns the compressed and compiled model of a trial."""
         name = hp.Choice(_METHOD, list(self._methods))
         rate = hp.Choice(_RATE, self._rates) if self._rates else None
         if self.seed is not None:
@@ -191,23 +187,23 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         callbacks: list | tuple = (),
         **kwargs: object,
     ) -> keras.callbacks.History:
-        """Trains the model of a trial, if its file is within `max_bytes`."""
+        """Trains the model of a trial, unless it exceeds `max_bytes`."""
         name = hp.get(_METHOD)
         if name not in self._bytes:
             self._bytes[name] = self._count(model)
         size = self._bytes[name]
         if self.max_bytes is not None and size > self.max_bytes:
             raise keras_tuner.errors.FailedTrialError(
-                f"The LiteRT file with {name!r} has {size:,} bytes. "
+                f"`max_bytes` must be at least {size:,} for method {name!r}. "
                 f"Received: max_bytes={self.max_bytes}."
             )
-        # keras-tuner's last callback keeps the best epoch by the logs.
+        # keras-tuner's last callback reads the logs.
         logging = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: logs.update({_BYTES: size})
         )
         callbacks = [logging, *(callbacks or ())]
         if self.seed is not None:
-            # Executions of one trial differ.
+            # Each execution of a trial gets another seed.
             self._fits += 1
             keras.utils.set_random_seed(self.seed + self._fits)
         return model.fit(*args, callbacks=callbacks, **kwargs)

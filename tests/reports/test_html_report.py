@@ -166,7 +166,7 @@ def test_every_layer_has_a_place(write):
         "4 anchors",
         "Tables left as they are",
         "is below 65.5 kB",
-        "rounded rows",
+        "quantized rows",
     ):
         assert said in text, said
 
