@@ -1,1 +1,1 @@
-"""Codes as bits, and tables held as codes."""
+"""Packed codes, and tables stored as codes."""

@@ -1,4 +1,4 @@
-"""Codes as bits, their sums, and scores of all rows from codes alone."""
+"""Packing of codes, sums of codewords, and scores from codes."""
 
 import functools
 import operator
@@ -12,33 +12,31 @@ from keras_compembed.utils.tensor_ops import split_rows
 from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 22
-# Rows of plain arrays that are added up at once, in the cache of a core.
+# Rows of NumPy arrays to sum at a time, within a core's cache.
 _CHUNK_ROWS = 256
 _BYTES = np.arange(256, dtype="uint8")[:, None]
-# Codewords gathered at once: wide enough for XLA to fuse the look-ups into one
-# loop, narrow enough that the temporary stays a small multiple of the output.
+# Codewords to gather at a time: XLA fuses the lookups, temporaries stay small.
 _GROUP = 4
-# Columns of a one-hot matrix: a fixed amount of memory for each id.
+# Columns of a one-hot matrix, which bounds the memory per id.
 _ONE_HOT_WIDTH = 256
-# Codebook sizes up to which a one-hot product beats a scatter in the gradient,
-# and gathers on a CPU.
+# Largest codebook sizes with one-hot products: in the gradient, and on a CPU.
 _SCATTER_ABOVE, _GATHER_ABOVE = 64, 16
-# From so many rows on, two bytes are read as one number for a single vector:
-# half the additions, in tables of 65,536 sums.
+# Least rows to read two bytes as one integer for a single vector: half the
+# additions, with tables of 65,536 sums.
 _WORD_ROWS = 1 << 16
-# Bits of an entry at most: sums of all its values are held in a table.
+# Most bits of an entry, as a table has the sum of each value.
 _MOST_BITS = 16
 _LEAST_VALUES = 256
 _FIELD_ROWS = 1 << 16
 
 
 def bits_per_subcode(codebook_size):
-    """Bits that a subcode from 0 to `codebook_size - 1` takes."""
+    """Bits of a subcode from 0 to `codebook_size - 1`."""
     return max(1, (codebook_size - 1).bit_length())
 
 
 def bytes_per_row(num_codebooks, codebook_size):
-    """Bytes that a packed row of `num_codebooks` subcodes takes."""
+    """Bytes of a packed row of `num_codebooks` subcodes."""
     return -(-num_codebooks * bits_per_subcode(codebook_size) // 8)
 
 
@@ -113,7 +111,7 @@ def unpack_codes(packed, num_codebooks, codebook_size):
 
 
 def unpack_rows(rows, num_codebooks, codebook_size):
-    """Undoes `pack_codes` for the rows of some ids, in TensorFlow ops."""
+    """Undoes `pack_codes` for some rows, in TensorFlow ops."""
     bits = bits_per_subcode(codebook_size)
     if bits == 8:
         return tf.cast(rows, tf.int32)
@@ -126,8 +124,8 @@ def unpack_rows(rows, num_codebooks, codebook_size):
     last_byte = (first_bit[-1] + bits - 1) // 8
     values = tf.cast(tf.gather(rows, byte, axis=1), tf.int32)
     for step in range(1, -(-int(shift.max() + bits) // 8)):
-        # A subcode that ends at the last byte needs no byte after it: what
-        # the clipped index brings is taken away below.
+        # The index is clipped at the last byte; its extra bits are masked
+        # below.
         above = tf.gather(rows, np.minimum(byte + step, last_byte), axis=1)
         values += tf.cast(above, tf.int32) * 256**step
     if shift.any():
@@ -136,22 +134,22 @@ def unpack_rows(rows, num_codebooks, codebook_size):
 
 
 def gather_fields(rows, digits, width):
-    """Fields of bytes, from a table of those of each byte."""
+    """Fields of bytes, from a table with the fields of each byte."""
     fields = tf.gather(digits, tf.cast(rows, tf.int32))
     columns = rows.shape[1] * digits.shape[1]
     fields = tf.reshape(fields, (-1, columns))
-    # Not always: in LiteRT it would take as long as all the rest.
+    # Only if needed: slices are slow in LiteRT.
     return fields if columns == width else fields[:, :width]
 
 
 def sum_codewords(codebooks, subcodes):
-    """Sum of the codewords that subcodes name (Shu & Nakayama, equation 1)."""
+    """Sum of the codewords of subcodes (Shu & Nakayama, equation 1)."""
     num_codebooks, codebook_size, output_dim = codebooks.shape
 
     @custom_gradient
     def compose(codebooks):
         table = tf.reshape(codebooks, (-1, output_dim))
-        # GPUs gather fast, and round products to TensorFloat-32.
+        # GPUs gather fast, and TensorFloat-32 products are less precise.
         has_gpu = tf.config.list_physical_devices("GPU")
         if has_gpu or codebook_size > _GATHER_ABOVE:
             sums = _gathered_sums(table, subcodes, codebook_size)
@@ -182,7 +180,7 @@ def sum_codewords(codebooks, subcodes):
 
 
 def _gathered_sums(table, subcodes, codebook_size):
-    """Yields sums of a few codewords of each id."""
+    """Yields sums of a few codewords per id."""
     num_codebooks = subcodes.shape[1]
     # int64: int32 sums have no GPU kernel.
     first = np.arange(num_codebooks, dtype="int64") * codebook_size
@@ -225,14 +223,14 @@ def count_codes(subcodes, weights, codebook_size):
     num_codebooks = subcodes.shape[1]
     width = num_codebooks * codebook_size
     groups, length = tf.unstack(tf.shape(weights))
-    # int64: there may be more counts than int32 numbers, and int32 sums have
-    # no GPU kernel. Cast here: LiteRT takes no int64 shapes apart.
+    # int64, as counts may exceed int32, and int32 sums have no GPU kernel.
+    # Cast here, as LiteRT cannot unstack int64 shapes.
     groups = tf.cast(groups, tf.int64)
     first = np.arange(num_codebooks, dtype="int64") * codebook_size
     start = tf.repeat(tf.range(groups) * width, length)
     places = tf.cast(subcodes, tf.int64) + first + tf.expand_dims(start, 1)
     values = tf.repeat(tf.reshape(weights, (-1,)), num_codebooks)
-    # Much faster of flat tensors.
+    # Much faster with flat tensors.
     counts = tf.math.unsorted_segment_sum(
         values, tf.reshape(places, (-1,)), groups * width
     )
@@ -240,18 +238,18 @@ def count_codes(subcodes, weights, codebook_size):
 
 
 class CodeScores:
-    """Scores rows by the sub-scores of their codes."""
+    """Scores rows by lookup of their subcodes' scores."""
 
     def __init__(self, packed_codes, num_codebooks, codebook_size):
         self._packed = packed_codes
         self._num_rows = packed_codes.shape[0]
         self._code_shape = num_codebooks, codebook_size
         self._bits = bits_per_subcode(codebook_size)
-        # Bytes need not be unpacked where none is part of two subcodes.
+        # No unpacking needed if no subcode crosses a byte.
         self._reads_bytes = 8 % self._bits == 0
 
     def tables(self, codebooks, vectors):
-        """Scores that columns of codes contribute, `(parts, size, vectors)`."""
+        """Scores of subcodes, `(parts, size, vectors)`."""
         num_codebooks, codebook_size, width = codebooks.shape
         flat = tf.reshape(codebooks, (-1, width))
         tables = tf.matmul(flat, vectors, transpose_b=True)
@@ -264,7 +262,7 @@ class CodeScores:
         return join_tables(tables, self._bits, 16 if has_words else 8)
 
     def score(self, tables):
-        """Scores `(vectors, rows)` by all of `tables`."""
+        """Scores `(vectors, rows)` from `tables`."""
         num_parts, _, count = tables.shape
         # Unknown counts are small: see `Codes.score`.
         numbers = 4 * max(num_parts, 2 * (count or 1))
@@ -295,18 +293,18 @@ class CodeScores:
         return tf.transpose(add_up(tables))
 
     def _slice(self, ids):
-        """Packed codes of ids that follow one another, without a copy."""
+        """Packed codes of consecutive ids, without a copy."""
         first = tf.stack([ids[0], 0])
         size = tf.stack([tf.size(ids), self._packed.shape[1]])
         return tf.slice(self._packed, first, size)
 
     def add_up(self, tables, packed):
-        """Scores `(rows, vectors)` of some rows of packed codes."""
+        """Scores `(rows, vectors)` of packed rows."""
         numbers = self._read(packed, tables)
         return tf.add_n(list(map(tf.gather, tf.unstack(tables), numbers)))
 
     def score_rows(self, tables, ids):
-        """Scores `(vectors, ids)` of the rows of a rank-1 tensor of ids."""
+        """Scores `(vectors, ids)` of rows by a rank-1 tensor of ids."""
         return tf.transpose(self.add_up(tables, tf.gather(self._packed, ids)))
 
     def _sums(self, packed, upstream, tables):
@@ -318,7 +316,7 @@ class CodeScores:
         )
 
     def _read(self, packed, tables):
-        """Numbers of rows of packed codes, for each of `tables`."""
+        """Integers of packed rows, for each of `tables`."""
         if not self._reads_bytes:
             numbers = unpack_rows(packed, *self._code_shape)
             return tf.unstack(numbers, axis=1)
@@ -331,7 +329,7 @@ class CodeScores:
 
 
 def join_tables(tables, bits, joint_bits):
-    """Tables for numbers of several subcodes, the first in the lowest bits."""
+    """Tables for integers of several subcodes, the first in the lowest bits."""
     num_tables, size = tables.shape[:2]
     tables = tf.pad(tables, ((0, 0), (0, 2**bits - size), (0, 0)))
     count = tf.shape(tables)[2]
@@ -345,12 +343,12 @@ def join_tables(tables, bits, joint_bits):
 
 
 class FieldColumns:
-    """Adds up what the numbers of each row stand for, in plain arrays."""
+    """Sums table entries by the fields of each row, in plain arrays."""
 
     def __init__(self, fields, bits):
         num_rows, num_fields = fields.shape
         joint = max(1, _MOST_BITS // bits)
-        # Tables of sums are not to be dearer than what they save.
+        # Larger tables of sums would cost more than they save.
         while joint > 1 and 2 ** (bits * joint) > max(_LEAST_VALUES, num_rows):
             joint -= 1
         self._bits, self._joint = bits, joint
@@ -364,13 +362,13 @@ class FieldColumns:
                 columns |= field << np.array(bits * place, dtype)
 
     def add_up(self, tables):
-        """Sums `(rows,)` of what numbers stand for."""
+        """Sums `(rows,)` of table entries."""
         tables = np.asarray(tables, "float32")
         num_fields, size = tables.shape
         room = (0, -num_fields % self._joint), (0, 2**self._bits - size)
         tables = np.pad(tables, room)
         parts = tables.reshape(-1, self._joint, 2**self._bits)
-        # The first field stands in the lowest bits.
+        # The first field is in the lowest bits.
         sums = parts[:, 0]
         for place in range(1, self._joint):
             sums = parts[:, place, :, None] + sums[:, None, :]

@@ -110,7 +110,7 @@ def layers_that_hold(model):
 
 
 def choose_tables(model, wanted, argument, make, verbose):
-    """A list of `make(name, layer)` for tables; a string is a reason to skip.
+    """The results of `make(name, layer)` for tables; strings are reasons to skip.
 
     `wanted` is the result of `find_layers` for an argument, or None.
     """

@@ -315,8 +315,8 @@ def _find_class(module, class_name, registered_name):
         cls = vars(importlib.import_module(module)).get(class_name)
     if not isinstance(cls, type) or not issubclass(cls, keras.Operation):
         raise TypeError(
-            f"The class {registered_name!r} must be imported before loading the "
-            "file, and be registered with "
+            f"The class {registered_name!r} must be imported before the file "
+            "is loaded, and be registered with "
             "`@keras.saving.register_keras_serializable()`."
         )
     return cls

@@ -162,7 +162,7 @@ def _saying_why(model, layer):
             if text.startswith((f"Object {name} ", f"{name}.__init__() miss")):
                 layer, text = part, _lines_to_add(type(part))
             elif is_shape and _has_arguments_alone(type(part)):
-                # Keras saves default arguments of models only.
+                # For models, Keras saves the default arguments only.
                 layer, text = part, _lines_to_add(type(part))
         paths = {id(x): path for path, x in layer_paths(model).items()}
         raise ValueError(

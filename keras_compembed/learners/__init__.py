@@ -1,4 +1,4 @@
-"""Learners of codes: for a table, or along with a task."""
+"""Learners of codes, from a table or along with a task."""
 
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner

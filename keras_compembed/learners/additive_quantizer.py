@@ -1,4 +1,4 @@
-"""Learners of codes whose codewords add up."""
+"""Learners of codes with codewords that add up."""
 
 import os
 import warnings
@@ -27,14 +27,14 @@ from keras_compembed.version import __version__
 
 
 class AdditiveQuantizer(CodeLearner):
-    """Learns codes whose codewords add up to the rows of a table.
+    """Learns codes with codewords that add up to the rows of a table.
 
-    Alternates between codes, drawn at a temperature that falls, and least
-    squares for the codebooks. It runs on one core, or within
-    `joblib.parallel_config` on several, with the same result.
+    It alternates between choosing codes with random noise at a falling
+    temperature, and fitting codebooks by least squares. It runs on one core.
+    Within `joblib.parallel_config` it runs on several, with the same result.
 
-    Ctrl-C stops `train` early: codes are improved once more, and the best
-    found so far are kept. A second Ctrl-C leaves out the improvement.
+    Ctrl-C stops `train` early: codes are improved once more, and the best are
+    kept. A second Ctrl-C skips this improvement.
 
     Example:
 
@@ -52,18 +52,22 @@ class AdditiveQuantizer(CodeLearner):
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         effort: Positive number. How long to search. Defaults to `1.0`.
-        seed: Optional integer. Makes `train` and `encode` repeatable.
-        verbose: `0` or `1`, whether to show progress. Defaults to `1`.
-        cache: Optional string or path-like, a folder where finished codes are
-            kept by a hash of table and settings, and read instead of learned
-            again. It takes a seed. Defaults to `None`.
+        seed: Optional integer. Makes `train` and `encode` repeatable. Defaults
+            to `None`.
+        verbose: `0` or `1`. Whether to show progress. Defaults to `1`.
+        cache: Optional string or path-like. A folder that keeps finished codes
+            by a hash of table and settings, instead of learning them again. It
+            needs a `seed`. Defaults to `None`.
 
     Attributes:
         codes: Unsigned integers `(rows, num_codebooks)`, None before `train`.
         codebooks: float32 `(num_codebooks, codebook_size, columns)`, or None.
-        history: Dict of lists. `"loss"` is the mean squared distance of a
-            row, last that of what is kept; `"seconds"` the time since the
-            start.
+        history: Dict of lists. `"loss"` is the mean squared distance of rows;
+            its last entry is that of the final codes. `"seconds"` is the time
+            since the start.
+
+    Raises:
+        ValueError: if an argument is out of range.
 
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector
@@ -98,7 +102,7 @@ class AdditiveQuantizer(CodeLearner):
         if self.cache is not None and self.seed is not None:
             names = "num_codebooks", "codebook_size", "effort", "seed"
             settings = [getattr(self, name) for name in names]
-            # What codes depend on.
+            # All that codes depend on.
             work = __version__, settings, table, weight
             name = f"codes-{joblib.hash(work, coerce_mmap=True)}.npz"
             os.makedirs(self.cache, exist_ok=True)
@@ -128,12 +132,12 @@ def _load(path):
     if not os.path.exists(path):
         return None
     try:
-        # Opened here: NumPy leaves files open that are damaged.
+        # Opened here: NumPy does not close damaged files.
         with open(path, "rb") as opened, np.load(opened) as file:
             history = {x: file[x].tolist() for x in ("loss", "seconds")}
             found = {x: file[x] for x in ("codes", "codebooks")}
             return {**found, "history": history}
-    # Of damaged files.
+    # Damaged files raise any error.
     except Exception as error:
         _warn(path, "read", error)
         return None
@@ -153,7 +157,7 @@ def _warn(path, verb, error):
 
 
 class FactorQuantizer(CodeLearner):
-    """Learns codes of a factor of a table, for composition `"linear"`."""
+    """Learns low-rank codes, for composition `"linear"`."""
 
     def __init__(
         self,
@@ -187,7 +191,7 @@ class FactorQuantizer(CodeLearner):
             rank=self.rank,
         )
         weight = check_sample_weight(sample_weight, len(table))
-        # The principal axes of rows as they are, the largest first.
+        # The principal axes of uncentred rows, the largest first.
         axes = np.linalg.eigh(search.second_moments(table, 0, weight))[1].T[
             ::-1
         ]

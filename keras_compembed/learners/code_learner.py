@@ -1,4 +1,4 @@
-"""Base classes of learners of codes."""
+"""Base classes of code learners."""
 
 import abc
 import functools
@@ -39,9 +39,9 @@ class CodeLearner(abc.ABC):
     num_codebooks = None
     codebook_size = None
     composition = "sum"
-    # Of the composition's `codebooks_shape`.
+    # In the composition's `codebooks_shape`.
     codebooks = None
-    # Of the table trained on.
+    # Codes of the training table.
     codes = None
 
     @abc.abstractmethod
@@ -50,30 +50,30 @@ class CodeLearner(abc.ABC):
     ) -> "CodeLearner":
         """Learns codebooks for `table`, and its codes.
 
-        Ctrl-C before there is anything to keep raises `KeyboardInterrupt`,
-        and leaves the learner as it was.
+        Ctrl-C before the first result raises `KeyboardInterrupt`, and the
+        learner does not change.
 
         Args:
-            table: Array `(rows, columns)` of finite numbers. It is read a
-                part at a time and may be memory-mapped.
-            sample_weight: Optional array `(rows,)`, how much each row counts.
-                Losses are then weighted means.
+            table: Array `(rows, columns)` of finite numbers. It is read in
+                parts and may be memory-mapped.
+            sample_weight: Optional array `(rows,)`. The weight of each row in
+                the loss. Defaults to `None`: equal weights.
 
         Raises:
-            ValueError: if the table's largest number is not from 1e-12 to
-                1e12 (or 0), or an array is not as above.
+            ValueError: if an array has another form, or the table's largest
+                value is not 0 or from 1e-12 to 1e12.
         """
 
     @abc.abstractmethod
     def encode(self, table: ArrayLike) -> np.ndarray:
-        """Codes, unsigned `(rows, num_codebooks)`, of rows that may be new.
+        """Returns codes, unsigned `(rows, num_codebooks)`, also of new rows.
 
         Args:
-            table: Array `(rows, columns)` as wide as the table trained on.
+            table: Array `(rows, columns)`, as wide as the training table.
         """
 
     def decode(self, codes: ArrayLike) -> np.ndarray:
-        """Rows, float32 `(rows, columns)`, that `codes` stand for."""
+        """Returns the float32 rows `(rows, columns)` of `codes`."""
         self._check_trained()
         if isinstance(self.composition, str):
             return decode_codes(codes, self.codebooks)
@@ -82,11 +82,11 @@ class CodeLearner(abc.ABC):
         return self.composition.decode(codes, self.codebooks)
 
     def _keep(self, **state):
-        """Sets attributes at once: Ctrl-C comes before or after all."""
+        """Sets all attributes together, safe from Ctrl-C."""
         vars(self).update(state)
 
     def _check_new_rows(self, table):
-        """Returns a table to encode, or raises if it cannot be."""
+        """Returns a valid table to encode, or raises."""
         self._check_trained()
         width = self.codebooks.shape[-1]
         if not isinstance(self.composition, str):
@@ -98,7 +98,7 @@ class CodeLearner(abc.ABC):
     def _check_trained(self):
         require(
             self.codebooks is not None,
-            "The learner has no codebooks yet: call `train` first.",
+            "The learner must have codebooks: call `train` first.",
             codebooks=None,
         )
 
@@ -123,15 +123,15 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         composition = check_composition(composition)
         require(
             not refine or can_refine(composition),
-            "`refine` must be False with a composition other than 'sum', "
-            "'concat' and 'linear'.",
+            "`refine` must be False unless the composition is 'sum', 'concat' "
+            "or 'linear'.",
             refine=refine,
         )
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
-        # A partial: attributes of a model that are layers become parts of it.
+        # A partial: a layer as attribute would become part of the model.
         self._make_composition = functools.partial(
             get_composition,
             self.learned_composition(composition),
@@ -144,7 +144,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self.seed = check_seed(seed)
         self.verbose = check_choice("verbose", verbose, ("auto", 0, 1, 2))
         self._codes = None
-        # What a first `train` has not finished.
+        # Whether the first `train` is not finished.
         self._begins = self._compiles = False
         self._fit_history = None
         if seed is None:
@@ -153,37 +153,37 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self._distance = SquaredDistance(name="squared_distance")
 
     def learned_composition(self, composition: object) -> object:
-        """What is learned for the composition asked for."""
+        """The composition to learn for the given one."""
         return composition
 
     def inputs_of(self, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What `logits` takes of the table's rows at these places."""
+        """The inputs of `logits` for rows at these places."""
         return rows
 
     def current_codebooks(self) -> tf.Tensor:
-        """Tensor of the codebooks, of the composition's `codebooks_shape`."""
+        """Tensor of codebooks in the composition's `codebooks_shape`."""
         return tf.convert_to_tensor(self.codewords.value)
 
     def assign_codebooks(self, codebooks: ArrayLike) -> None:
-        """Sets what `current_codebooks` gives."""
+        """Sets the codebooks."""
         self.codewords.assign(codebooks)
 
     def begin(self, table: ArrayLike, sample_weight: ArrayLike | None) -> None:
-        """Called by the first `train`, when all weights are made."""
+        """Called by the first `train`, after all weights are made."""
 
     def resume(self, table: ArrayLike) -> None:
-        """Called by further `train`s, before anything is trained."""
+        """Called by further `train`s, before training."""
 
     def make_optimizer(self) -> keras.Optimizer:
-        """The optimizer that `train` compiles with."""
+        """The optimizer for `train`."""
         return keras.optimizers.Adam(self.training.learning_rate)
 
     def codebooks_initializer(self) -> keras.Initializer:
-        """Initializer of codebooks as a matrix, a codeword per row."""
+        """Initializer of codebooks as a matrix, one codeword per row."""
         return self.seeded(keras.initializers.GlorotUniform, 3)
 
     def seeded(self, initializer: type, place: int, **kwargs: object) -> object:
-        """An initializer with the seed at this place."""
+        """An initializer with the seed at this index."""
         return initializer(**kwargs, seed=int(self._seeds[place]))
 
     def build(self, input_shape):
@@ -191,12 +191,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             return
         require(
             self._composition is None,
-            "The learner was interrupted while its weights were made: make a "
-            "new one.",
+            "The learner must not be interrupted while it is built: make a new "
+            "one.",
             built=False,
         )
         num_rows, width = input_shape
-        # Keras draws the seeds of initializers that are named without one.
+        # Keras draws seeds for initializers given by name.
         state = random.getstate()
         random.seed(int(self._seeds[6]))
         try:
@@ -236,14 +236,14 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return self._distance(x if y is None else y, y_pred, sample_weight)
 
     def fit(self, *args, **kwargs):
-        # Codes belong to the weights that they were found with.
+        # Codes are valid for the weights before `fit` only.
         self._codes = None
         super().fit(*args, **kwargs)
         return self._fit_history
 
     @property
     def history(self) -> dict:
-        """`"loss"` and `"val_loss"` of validations, `"refined_loss"`."""
+        """Dict of lists: `"loss"`, `"val_loss"`, `"refined_loss"`."""
         return {} if self._fit_history is None else self._fit_history.history
 
     @history.setter
@@ -253,19 +253,19 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     @property
     def composition(self) -> str | tuple | Composition:
-        """The learner's `Composition`, or what it is to be made from."""
+        """The learner's `Composition`, or its identifier."""
         if self._composition is None:
             return self._make_composition.args[0]
         return self._composition
 
     @property
     def codes(self) -> np.ndarray | None:
-        """Codes of the table of `train`; None before it and after `fit`."""
+        """Codes of the training table; None before `train`, after `fit`."""
         return self._codes
 
     @property
     def codebooks(self) -> np.ndarray | None:
-        """float32 array of the composition's `codebooks_shape`, or None."""
+        """float32 array in the composition's `codebooks_shape`, or None."""
         if not self.built:
             return None
         return self.current_codebooks().numpy().astype("float32")
@@ -278,16 +278,17 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     ) -> "GradientCodeLearner":
         """Learns codebooks for `table`, and its codes.
 
-        Rows of each batch are drawn at random with replacement. The weights
-        of the lowest validation loss are kept; training again goes on from
-        there. Ctrl-C stops early with the best so far.
+        Each batch draws random rows with replacement. The weights of the lowest
+        validation loss are kept. A further `train` continues from them. Ctrl-C
+        stops early with the best so far.
 
         Args:
             table: Array `(rows, columns)`, as wide as in an earlier `train`.
             sample_weight: Optional array `(rows,)`. Rows are drawn in
-                proportion to it, for training and for validation.
+                proportion to it, for training and validation. Defaults to
+                `None`.
             callbacks: Optional list of Keras callbacks for `fit`. An epoch is
-                one validation interval.
+                one validation interval. Defaults to `None`.
         """
         width = self.composition.output_dim if self.built else None
         table = check_fitted_table(table, width, shards=True)
@@ -338,12 +339,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 verbose=self.verbose,
             )
         except KeyboardInterrupt:
-            print("\nInterrupted: the best weights so far are kept.")
+            print("\nInterrupted: keeping the best weights so far.")
         if best.best_weights is not None:
             if not np.isfinite(best.best):
                 raise ValueError(
-                    "The loss became NaN or infinite before the first "
-                    "validation. Lower `learning_rate`, or scale the table."
+                    "The loss must be finite at the first validation: lower "
+                    "`learning_rate`, or scale the table."
                 )
             finish(lambda: self.set_weights(best.best_weights))
         codes = finish(lambda: self._argmax_codes(table))
@@ -390,7 +391,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 draws = rng.random(batch_size)
                 places = np.searchsorted(cumulative, draws, side="right")
             rows = np.asarray(table[places], dtype="float32")
-            # TensorFlow takes each array as its own to write over.
+            # A copy: TensorFlow may write into the array.
             yield self.inputs_of(places, rows), rows.copy()
 
     def _argmax_codes(self, table):

@@ -1,4 +1,4 @@
-"""Codes by coordinate search: sweeps, beams, least squares."""
+"""Codes by coordinate search: sweeps, beam search, least squares."""
 
 import itertools
 
@@ -8,30 +8,30 @@ import numpy as np
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.utils.validation import float_chunks
 
-# Rows searched at once: their residuals and scores stay in the cache.
+# Rows per chunk: residuals and scores stay in the cache.
 _CHUNK_ROWS = 512
 _CHUNK_SCORES = 1 << 21
 _NOISE_BANK = 1 << 20
-# Up to here sums by subcode are a product with a one-hot matrix, and up to
-# there so is the count of pairs of subcodes.
+# Largest codebook size for sums by a one-hot product, and largest size for pair
+# counts that way.
 _ONE_HOT_CODEBOOK_SIZE, _ONE_HOT_PAIRS = 64, 8
 _GROUP_CODEWORDS = 128
-# Up to here normal equations are solved, in float64 or in float32; above it,
-# where they would not fit in memory, they are improved step by step.
+# Most codewords for solving normal equations in float64, and in float32. Above,
+# they do not fit in memory, and conjugate gradients are used.
 _PRECISE_CODEWORDS, _DIRECT_CODEWORDS = 2048, 8192
 _RIDGE = 0.01
-# Chunks of a block, which is a task of its own.
+# Chunks per block. A block is a parallel task.
 _CHUNKS = 32
-# Rows of a block for each codeword: sums by codeword are made for each block.
+# Least rows of a block per codeword, as each block sums by codeword.
 _ROWS_PER_CODEWORD = 4
-# Of codes of new rows: candidates, sweeps after them, and scores at a time.
+# For new rows: beam width, sweeps afterwards, and scores at a time.
 _BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
 
 
 class GumbelBank:
-    """Gumbel noise drawn once and read from random places."""
+    """Gumbel noise, drawn once and read at random places."""
 
     def __init__(self, codebook_size, rng):
         size = 2 * chunk_rows(codebook_size) * codebook_size
@@ -44,7 +44,7 @@ class GumbelBank:
 
 
 def chunk_rows(codebook_size):
-    """Rows in a chunk, so that a chunk's scores are bounded."""
+    """Rows per chunk, which bounds the memory for scores."""
     return max(1, min(_CHUNK_ROWS, _CHUNK_SCORES // codebook_size))
 
 
@@ -57,13 +57,13 @@ def centred_chunks(table, offset, codebook_size):
 
 
 def subtract_codewords(rows, codes, codebooks):
-    """Subtracts from `rows`, in place, what `codes` stand for."""
+    """Subtracts the decoded `codes` from `rows`, in place."""
     for codebook, subcodes in zip(codebooks, codes.T, strict=True):
         rows -= codebook[subcodes]
 
 
 class Sweep:
-    """One pass over subcodes: each is chosen anew, the others fixed."""
+    """One pass that updates each subcode, with the others fixed."""
 
     def __init__(self, codebooks, rng):
         num_codebooks, self.codebook_size, width = codebooks.shape
@@ -99,7 +99,7 @@ class Sweep:
                     own -= temperature * noise.draw(own.shape, rng)
                 new = own.argmin(axis=1)
                 new_codes[:, place] = new
-                # The group's last codebook has nothing after it to keep right.
+                # The group's last codebook needs no update for later ones.
                 if place + 1 < len(group):
                     rest = products[block, block.stop :]
                     scores[:, block.stop :] += rest[new] - rest[old]
@@ -125,7 +125,7 @@ def one_hot(codes, codebook_size):
 
 
 def sums_by_subcode(rows, codes, codebook_size, out):
-    """Adds to `out[m, k]` the sum of the rows whose subcode m is k."""
+    """Adds to `out[m, k]` the sum of rows with k as subcode m."""
     if codebook_size <= _ONE_HOT_CODEBOOK_SIZE:
         out += (one_hot(codes, codebook_size) @ rows).reshape(out.shape)
         return
@@ -137,7 +137,7 @@ def sums_by_subcode(rows, codes, codebook_size, out):
 
 
 def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
-    """How often codewords meet in a row: A'A of the one-hot matrix A."""
+    """Counts of codeword pairs in a row: A'A of the one-hot matrix A."""
     num_rows, num_codebooks = codes.shape
     size = num_codebooks * codebook_size
     counts = np.zeros((size, size), dtype)
@@ -166,7 +166,7 @@ def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
 
 
 def least_squares_step(codes, codebooks, sums, sample_weight=None):
-    """What to add to codebooks so that they fit best for given codes."""
+    """The update that gives the best codebooks for fixed codes."""
     num_codebooks, codebook_size, width = codebooks.shape
     size = num_codebooks * codebook_size
     right = (sums - _RIDGE * codebooks).reshape(size, width)
@@ -180,7 +180,7 @@ def least_squares_step(codes, codebooks, sums, sample_weight=None):
 
 
 def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
-    """`least_squares_step` for many codewords, from codes alone."""
+    """`least_squares_step` for many codewords, without a matrix."""
     num_codebooks, codebook_size, width = shape
     size = max(1, (1 << 22) // width)
     diagonal = np.empty((num_codebooks, codebook_size, 1), "float32")
@@ -227,7 +227,7 @@ def mean_row(table, sample_weight=None):
 
 
 def second_moments(table, offset, sample_weight=None):
-    """Sum of the outer products of rows less `offset`, times their weight."""
+    """Weighted sum of outer products of rows minus `offset`."""
     products = np.zeros((table.shape[1],) * 2)
     for start, rows in float_chunks(table):
         rows = weighted = rows - offset
@@ -243,12 +243,12 @@ def water_level(covariance, bits):
 
 
 def level_of_variances(variances, bits):
-    """`water_level` of the variances along axes, the largest first."""
+    """`water_level` from variances along axes, largest first."""
     variances = variances[variances > 1e-12 * variances[0]]
     if not variances.size:
         return 0.0
-    # With the n largest axes in use, log2(level) is their mean log2(variance)
-    # less 2 bits / n; n is the most for which the level is below them all.
+    # For the n largest axes, log2(level) is their mean log2(variance) minus
+    # 2 bits / n; n is the largest number with the level below all variances.
     axes = np.arange(1, len(variances) + 1)
     levels = (np.cumsum(np.log2(variances)) - 2 * bits) / axes
     in_use = np.flatnonzero(levels <= np.log2(variances))[-1]
@@ -264,7 +264,7 @@ def random_codes(num_rows, num_codebooks, codebook_size, rng):
 
 
 def row_blocks(num_rows, num_codebooks, codebook_size):
-    """Slices of rows that are worth a task of their own."""
+    """Slices of rows for parallel tasks."""
     chunk = chunk_rows(codebook_size)
     least = _ROWS_PER_CODEWORD * num_codebooks * codebook_size
     size = chunk * max(_CHUNKS, -(-least // chunk))
@@ -275,8 +275,8 @@ def row_blocks(num_rows, num_codebooks, codebook_size):
 
 
 def in_order(function, arguments):
-    """Yields `function(*each)` of all arguments, in their order."""
-    # Rows are sent as they are: files of them would be made again and again.
+    """Yields `function(*each)` for all arguments, in order."""
+    # No memory mapping: files would be written repeatedly.
     parallel = joblib.Parallel(
         return_as="generator", batch_size=1, max_nbytes=None
     )
@@ -287,7 +287,7 @@ def in_order(function, arguments):
 
 
 def encode_rows(table, codebooks, rng):
-    """Codes by beam search, each subcode then chosen anew a few times."""
+    """Codes by beam search, then improved by a few sweeps."""
     num_codebooks, codebook_size, _ = codebooks.shape
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
     blocks = row_blocks(len(table), num_codebooks, codebook_size)
@@ -321,7 +321,7 @@ def _encode_block(table, codebooks, seed):
 
 
 def _beam_search(rows, codebooks):
-    """Codes `(rows, num_codebooks)`, the most varied codebooks first."""
+    """Codes `(rows, num_codebooks)`, codebooks of most variance first."""
     count, width = rows.shape
     means = codebooks.mean(axis=1, keepdims=True)
     codebooks = codebooks - means

@@ -1,4 +1,4 @@
-"""Codes by an auto-encoder with a Gumbel-softmax in the middle."""
+"""Codes by an autoencoder with a Gumbel-softmax."""
 
 import functools
 
@@ -22,22 +22,22 @@ _SOFTPLUS_IS_EXP = -15.0
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class GumbelCodeLearner(GradientCodeLearner):
-    """Learns codes end to end, as published by Shu & Nakayama.
+    """Learns codes end to end with a Gumbel-softmax (Shu & Nakayama).
 
-    An encoder with a hidden layer of M * K / 2 units gives each row M
-    distributions over K codewords; Gumbel noise and a softmax turn them into
-    nearly one-hot vectors `d`, and the decoder sums the codewords they pick:
+    An encoder with a hidden layer of M * K / 2 units maps each row to M
+    distributions over K codewords. Gumbel noise and a softmax turn them into
+    nearly one-hot vectors `d`. The decoder sums the chosen codewords:
 
     - `h = tanh(theta' x + b)` (equation 7)
     - `alpha_m = softplus(theta_m' h + b_m)` (equation 8)
     - `d_m = softmax((log(alpha_m) + G) / temperature)` (equations 5 and 6)
     - `E(x) = sum_m A_m' d_m` (equation 4)
 
-    The loss is the mean over rows of the squared distance between `x` and
-    `E(x)` (equation 2); outside training that of the codes themselves.
+    The loss is the mean squared distance between `x` and `E(x)` (equation 2).
+    Outside training, it is the loss of the codes themselves.
 
-    The paper's settings suit numbers of size 0.1 to 1: scale others.
-    `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
+    The default settings are the paper's, and suit values of size 0.1 to 1.
+    Scale other tables. `AdditiveQuantizer` reaches a lower loss in less time;
     `refine=True` closes most of the gap. See also `KDCodeLearner`.
 
     Example:
@@ -53,20 +53,23 @@ class GumbelCodeLearner(GradientCodeLearner):
     Args:
         num_codebooks, codebook_size, seed, verbose, **kwargs: Same as for
             `KDCodeLearner`.
-        composition: Same as for `KDCodeLearner`. Defaults to `"sum"`, the
-            paper's.
+        composition: Same as for `KDCodeLearner`. Defaults to `"sum"`, as in the
+            paper.
         temperature: Positive number. Defaults to `1.0`.
-        training: Optional `Training`. Its own defaults here are 200,000
-            iterations at a learning rate of 1e-4, the paper's.
+        training: Optional `Training`. Defaults to `None`: 200,000 iterations at
+            a learning rate of 1e-4, as in the paper.
         refine: Boolean, see `KDCodeLearner`. Not in the paper. Defaults to
             `False`.
 
-    Input and output shape:
-        `(batch_size, columns)`: rows, and their reconstructions.
+    Input shape:
+        Rows `(batch_size, columns)`.
+
+    Output shape:
+        Reconstructed rows `(batch_size, columns)`.
 
     References:
-        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations
-          2 to 8
+        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations 2
+          to 8
         - [Jang et al., 2017](https://arxiv.org/abs/1611.01144)
         - [Maddison et al., 2017](https://arxiv.org/abs/1611.00712)
     """
@@ -110,7 +113,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         self.encoder.build((None, width))
 
     def logits(self, inputs: tf.Tensor) -> tf.Tensor:
-        """What `alpha` is the softplus of."""
+        """The inputs of the softplus of `alpha`."""
         shape = -1, self.num_codebooks, self.codebook_size
         return tf.reshape(self.encoder(inputs), shape)
 
@@ -119,7 +122,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         return tf.nn.softmax(scores / self.temperature)
 
     def gumbel_noise(self, shape: tf.Tensor) -> tf.Tensor:
-        """Draws G of equation 5, as one device would for all rows."""
+        """Noise G of equation 5, the same for any number of devices."""
         seed = tf.cast(self._noise_seed.next(), tf.int32)
         draw = functools.partial(
             tf.random.stateless_uniform,

@@ -1,4 +1,4 @@
-"""Codes by gradients straight through a tempering softmax."""
+"""Codes by straight-through gradients of a softmax."""
 
 import functools
 
@@ -30,16 +30,16 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class KDCodeLearner(GradientCodeLearner):
-    """Learns codes straight through a tempering softmax.
+    """Learns codes by straight-through softmax gradients (Chen, Min & Sun).
 
     The largest logit of each codebook picks the codeword, and a composition
-    makes the row of them. Backward, the gradient is that of a softmax at a
-    temperature that falls with the steps (Algorithm 1 of Chen, Min & Sun).
-    The published procedure is `logits="free", refine=False`.
+    combines the codewords. The gradient is that of a softmax with a falling
+    temperature (Algorithm 1). The published procedure is `logits="free",
+    refine=False`.
 
-    The learner is a `keras.Model` as well: `compile` it first for another
-    optimizer, build it inside `strategy.scope()` to train on several devices,
-    or, with an encoder, call `fit` on your own batches of rows.
+    The learner is a `keras.Model`. Call `compile` first for another optimizer.
+    Build it inside `strategy.scope()` to train on several devices. With an
+    encoder, you can call `fit` on your own batches of rows.
 
     Example:
 
@@ -54,35 +54,36 @@ class KDCodeLearner(GradientCodeLearner):
     Args:
         num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
         composition: Same as for `CodeEmbedding`. Defaults to `"linear"`.
-        logits: `"encoder"` or `"free"`. Whether logits are a linear function
-            of the row, so that new rows have codes, or numbers of each row.
+        logits: `"encoder"` or `"free"`. Logits are a linear function of the
+            row, which can encode new rows, or free parameters for each row.
             Defaults to `"encoder"`.
-        temperature: Positive number, a `LearningRateSchedule`, which is given
-            the optimizer's step, or a tuple `(base, rate, floor)` for
-            `max(floor, base / (1 + rate * step))`. Defaults to
-            `(1.0, 1e-3, 0.5)`.
-        estimator: `"straight_through"`, or `"soft"`: softmax weights mix
-            codewords in training. Defaults to `"straight_through"`.
-        training: Optional `Training`. Its own defaults here are 10,000
-            iterations, and a learning rate from 1e-2 to 1e-4 by half a cosine
-            over them, then 1e-4.
+        temperature: Positive number, a `LearningRateSchedule` of the
+            optimizer's step, or a tuple `(base, rate, floor)` for `max(floor,
+            base / (1 + rate * step))`. Defaults to `(1.0, 1e-3, 0.5)`.
+        estimator: `"straight_through"` or `"soft"`. With `"soft"`, training
+            mixes codewords by softmax weights. Defaults to
+            `"straight_through"`.
+        training: Optional `Training`. Defaults to `None`: 10,000 iterations,
+            and a learning rate with cosine decay from 1e-2 to 1e-4.
         refine: Optional boolean. Whether `train` and `encode` end with sweeps
-            over codes, as `AdditiveQuantizer` has them. Defaults to `None`:
-            yes for `"sum"`, `"linear"` and `"concat"`.
-        seed: Optional integer. Makes a run repeatable on one machine.
+            over codes, as in `AdditiveQuantizer`. Defaults to `None`: only for
+            `"sum"`, `"linear"` and `"concat"`.
+        seed: Optional integer. Makes runs repeatable on one machine. Defaults
+            to `None`.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
-        **kwargs: `name` and `dtype`, by default `"float32"`, of `keras.Model`.
+        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
+            `"float32"`.
 
     Input shape:
-        Tensor of rows `(batch_size, columns)`; with free logits, of row
-        numbers `(batch_size,)`.
+        Rows `(batch_size, columns)`; with free logits, row indices
+        `(batch_size,)`.
 
     Output shape:
-        `(batch_size, columns)`: each row's reconstruction.
+        Reconstructed rows `(batch_size, columns)`.
 
     References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
-          2.3 and Algorithm 1
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 2.3
+          and Algorithm 1
         - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432)
     """
 
@@ -123,7 +124,7 @@ class KDCodeLearner(GradientCodeLearner):
         self.estimator = check_choice(
             "estimator", estimator, ("straight_through", "soft")
         )
-        # XLA makes gradients of rows those of the whole table.
+        # XLA would make gradients of rows as large as the table.
         self.supports_jit = logits == "encoder"
 
     def learned_composition(self, composition):
@@ -131,15 +132,15 @@ class KDCodeLearner(GradientCodeLearner):
             composition, ScaledComposition
         ):
             return composition
-        # Others cannot take the table's scale into their codebooks.
+        # Other compositions cannot put the table's scale into codebooks.
         return ScaledComposition(composition)
 
     def build(self, input_shape):
         rows_known = len(input_shape) == 2 and input_shape[0] is not None
         require(
             self.logits_from == "encoder" or self.built or rows_known,
-            "A learner with logits='free' must be built by `train`, which "
-            "knows the table's rows.",
+            "`logits` must be 'encoder' to build the learner without `train`, "
+            "which gives the number of rows.",
             input_shape=tuple(input_shape),
         )
         super().build(input_shape)
@@ -174,7 +175,7 @@ class KDCodeLearner(GradientCodeLearner):
         self.scale.assign(scale)
         composition = self.composition
         if isinstance(composition, LinearComposition):
-            # The table's principal axes: a random matrix takes long to unlearn.
+            # Starts from the principal axes, which trains faster than random.
             kernel = composition.kernel.numpy().astype("float32")
             axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
             kernel[: len(axes)] = axes
@@ -209,7 +210,7 @@ class KDCodeLearner(GradientCodeLearner):
         super().assign_codebooks(codebooks)
 
     def compute_loss(self, *args, **kwargs):
-        # Gradients of codewords in units of the table's scale.
+        # Scales gradients of codewords to the table's scale.
         loss = super().compute_loss(*args, **kwargs)
         return scale_gradient(loss, tf.math.square(1 / self.scale.value))
 
@@ -222,7 +223,7 @@ class KDCodeLearner(GradientCodeLearner):
         else:
             rows = tf.cast(inputs, self.variable_dtype) - self.offset.value
             rows = tf.cast(rows / self.scale.value, self.compute_dtype)
-            # Outside of a call, variables are of their own dtype.
+            # Outside a call, variables are not cast.
             kernel, bias = (
                 tf.cast(weight, self.compute_dtype)
                 for weight in (self.kernel.value, self.bias.value)
@@ -248,8 +249,8 @@ class KDCodeLearner(GradientCodeLearner):
     def resume(self, table):
         require(
             self.logits_from == "encoder" or len(table) == self.kernel.shape[0],
-            "`table` must have the rows that the learner's free logits are "
-            "those of.",
+            "`table` must have the same number of rows with free logits as "
+            "before.",
             rows=len(table),
         )
 
@@ -259,8 +260,8 @@ class KDCodeLearner(GradientCodeLearner):
         table = self._check_new_rows(table)
         require(
             self._refines,
-            "`encode` must be called on a learner with logits='encoder', or "
-            "with `refine`: free logits are those of the rows trained on.",
+            "`logits` must be 'encoder', or `refine` True, to encode rows: "
+            "free logits belong to the training rows.",
             refine=self.refine,
         )
         return nearest_composed(table, self.composition, self.codebooks)

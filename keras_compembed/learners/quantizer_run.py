@@ -8,24 +8,24 @@ import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
 
-# Sweeps at an effort of 1, and the temperatures between which they anneal, in
-# units of twice the water level.
+# Sweeps at an effort of 1, and the first and last temperature, in units of
+# twice the water level.
 _ITERATIONS, _HOT, _COLD = 50, 2.5, 0.4
-# Tables of at least so many rows start warm, for few sweeps from a lower
-# temperature: batches cost the same for any table, sweeps cost by the row.
+# Least rows for a warm start, with fewer sweeps from a lower temperature. The
+# cost of its batches does not depend on the number of rows.
 _WARM_ROWS, _WARM_ITERATIONS, _WARM = 10_000, 6, 0.8
 _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
-# Codebook entries up to which an encoder's training fits in memory.
+# Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-# Of the encoder's Adam.
+# Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
 _DECAYS = 0.9, 0.999
 _EPSILON = 1e-7
 
 
 class QuantizerRun:
-    """One training run: a warm start, annealing, and sweeps at zero."""
+    """A training run: warm start, annealing, and sweeps at zero."""
 
     def __init__(self, learner, table, sample_weight):
         self.learner = learner
@@ -44,7 +44,7 @@ class QuantizerRun:
         self.has_codebooks = self.has_loss = self.is_whole = False
 
     def run(self):
-        """Dict of the codes and codebooks of the lowest loss, and history."""
+        """Dict of the best codes and codebooks, and history."""
         self.offset = search.mean_row(self.table, self.weight)
         num_codebooks, codebook_size, _ = self.shape
         covariance = search.second_moments(self.table, self.offset)
@@ -58,7 +58,7 @@ class QuantizerRun:
                 self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
                 self.is_whole = True
             except KeyboardInterrupt:
-                print("\nInterrupted: finishing with what was found so far.")
+                print("\nInterrupted: finishing with the best so far.")
                 if not self.has_codebooks:
                     self._first_codes()
                 self._step(0.0)
@@ -67,14 +67,14 @@ class QuantizerRun:
             self.is_whole = False
             if not self.has_loss:
                 raise
-        # With the mean row in the first codebook.
+        # Adds the mean row to the first codebook.
         loss, codes, codebooks = self.best
         self._record(loss)
         codebooks[0] += self.offset
         return {"codes": codes, "codebooks": codebooks, "history": self.history}
 
     def _search(self, unit, scale):
-        # Beyond 256 codewords, sweeps and batches get dear, and are fewer.
+        # Above 256 codewords, sweeps and batches are slow: fewer of them.
         effort = self.learner.effort * min(1, 16 / np.sqrt(self.shape[1]))
         hot, rounds, iterations = _HOT, 0, _ITERATIONS
         if (
@@ -118,7 +118,7 @@ class QuantizerRun:
             self._report(bar, np.mean(losses))
 
     def _first_codes(self):
-        """Codes from the encoder, or random ones, and codebooks for them."""
+        """Codes from the encoder, or random codes, and codebooks."""
         if self.codes is None:
             codes = search.random_codes(
                 len(self.table), *self.shape[:2], self.rng
@@ -137,7 +137,7 @@ class QuantizerRun:
         return int(self.rng.integers(1 << 62))
 
     def _visit(self, temperature=None, sums=None):
-        """Finds the loss, and keeps the codes and codebooks of the lowest."""
+        """Computes the loss, and keeps the best codes and codebooks."""
         before, total, seed = self.codes.copy(), 0.0, self._draw_seed()
         blocks = search.row_blocks(len(self.codes), *self.shape[:2])
 
@@ -185,7 +185,7 @@ class QuantizerRun:
 
 
 def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
-    """The sum of losses of rows, new codes, and sums by subcode or None."""
+    """Loss sum of rows, new codes, and sums by subcode or None."""
     codebook_size = codebooks.shape[1]
     codes, total = codes.copy(), 0.0
     sums = np.zeros_like(codebooks) if adds else None
@@ -193,7 +193,7 @@ def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
         temperature, noise_seed, seed, number = sweep
         noise = _noise(codebook_size, noise_seed) if temperature else None
         rng = np.random.default_rng([seed, number])
-        # Of one order for all blocks.
+        # The same order in all blocks.
         sweep = search.Sweep(codebooks, np.random.default_rng(seed))
     for part, residual in search.centred_chunks(rows, offset, codebook_size):
         search.subtract_codewords(residual, codes[part], codebooks)
@@ -224,7 +224,7 @@ class StraightThroughEncoder:
         self._shape = shape
         self._scale = np.float32(scale)
         self._step = 0
-        # Kernel, bias and codebooks are one vector, so that Adam is one pass.
+        # Kernel, bias and codebooks are one vector, for one pass of Adam.
         self._weights = np.zeros(size * (2 * width + 1), "float32")
         self._gradient = np.zeros_like(self._weights)
         self._mean = np.zeros_like(self._weights)
@@ -242,7 +242,7 @@ class StraightThroughEncoder:
         return kernel.reshape(size, -1), bias, codebooks.reshape(self._shape)
 
     def train_on_batch(self, rows, progress, sample_weight=None):
-        """One step, at a rate that falls as `progress` goes from 0 to 1."""
+        """A step; the learning rate falls as `progress` goes from 0 to 1."""
         kernel, bias, codebooks = self._views(self._gradient)
         num_codebooks, codebook_size, width = self._shape
         rows = rows / self._scale
@@ -254,7 +254,7 @@ class StraightThroughEncoder:
         if sample_weight is not None:
             loss *= sample_weight
             residual *= sample_weight[:, None]
-        # Softmax, then its product with the gradient of the choice.
+        # Softmax, then times the gradient of the choice.
         logits -= logits.max(axis=2, keepdims=True)
         chosen = np.exp(logits, out=logits)
         chosen /= chosen.sum(axis=2, keepdims=True)
@@ -279,13 +279,13 @@ class StraightThroughEncoder:
         return logits.reshape(len(rows), *self._shape[:2])
 
     def _adam(self, progress):
-        """Climbs: gradients here point where the loss falls."""
+        """An Adam step; gradients here point downhill."""
         self._step += 1
         first, second = _DECAYS
         decay = 0.5 * (1 + np.cos(np.pi * progress))
         rate = _LAST_RATE + (_FIRST_RATE - _LAST_RATE) * decay
         rate *= np.sqrt(1 - second**self._step) / (1 - first**self._step)
-        # In parts that stay in the cache from one operation to the next.
+        # In parts that stay in the cache.
         for start in range(0, len(self._weights), 1 << 15):
             part = slice(start, start + (1 << 15))
             gradient, mean = self._gradient[part], self._mean[part]

@@ -1,4 +1,4 @@
-"""Codes and codebooks improved in turn, from codes found by other means."""
+"""Alternating improvement of codes and codebooks."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from keras_compembed.learners import coordinate_search as search
 from keras_compembed.utils.workers import one_thread
 
 _SWEEPS = 3
-# A sweep costs num_codebooks times less than that of a sum.
+# Sweeps of parts cost num_codebooks times less than those of sums.
 _SWEEPS_OF_PARTS = 10
 
 
@@ -55,12 +55,12 @@ def refine_until_stopped(table, codes, composition, codebooks, weight):
             ):
                 found = *parts, [*found[-1], loss]
     except KeyboardInterrupt:
-        print("\nInterrupted: the last whole sweep is kept.")
+        print("\nInterrupted: keeping the last full sweep.")
     return found
 
 
 def nearest_composed(table, composition, codebooks, codes=None):
-    """Codes of rows for codebooks as they are."""
+    """Codes of rows for fixed codebooks."""
     if isinstance(composition, ConcatComposition):
         num_codebooks = composition.num_codebooks
         shape = len(table), num_codebooks
@@ -80,7 +80,7 @@ def nearest_composed(table, composition, codebooks, codes=None):
 
 
 def codeword_of_row(row, composition):
-    """The codeword that, taken from every codebook, makes a row."""
+    """The codeword that gives a row if all codebooks have it."""
     if isinstance(composition, ConcatComposition):
         return row
     if isinstance(composition, LinearComposition):
@@ -91,11 +91,11 @@ def codeword_of_row(row, composition):
 
 
 def factor_codebooks(codebooks, codes, code_dim, sample_weight=None):
-    """Narrow codebooks and a matrix whose product is nearest to codebooks."""
+    """Low-rank codebooks and a matrix that best approximate codebooks."""
     num_codebooks, codebook_size, width = codebooks.shape
     flat = codebooks.reshape(-1, width).astype("float64")
     counts = search.co_occurrence(codes, codebook_size, sample_weight)
-    # The rows' second moments; their largest axes come last.
+    # Second moments of rows; the largest axes are last.
     _, axes = np.linalg.eigh(flat.T @ counts @ flat)
     axes = axes[:, ::-1][:, :code_dim]
     unused = code_dim - axes.shape[1]
@@ -108,7 +108,7 @@ def factor_codebooks(codebooks, codes, code_dim, sample_weight=None):
 def refine_parts(
     table, codebooks, num_codebooks, sample_weight=None, sweeps=_SWEEPS_OF_PARTS
 ):
-    """k-means in each part of the rows, from codebooks side by side."""
+    """k-means in each part of the rows, from concatenated codebooks."""
     codebook_size = len(codebooks)
     part_of = part_of_column(codebooks.shape[1], num_codebooks)
     for _ in range(sweeps):
@@ -168,7 +168,7 @@ def _parts(part_of):
 def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
     """Improves codes and codebooks in turn; the loss falls at each step."""
     for sweep in range(sweeps):
-        # What was yielded is the caller's.
+        # The yielded codes belong to the caller.
         codes = codes.copy()
         sums = np.zeros_like(codebooks)
         loss = 0.0

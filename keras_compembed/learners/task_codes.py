@@ -1,4 +1,4 @@
-"""Codes learned by `fit`, along with the task: by queries, or by following."""
+"""Codes learned by `fit` along with the task."""
 
 import warnings
 from collections.abc import Callable
@@ -28,19 +28,18 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 22
-# Statistics of the last ten batches or so. Queries move: older ones would tell
-# what scores were like before.
+# Decay of statistics: about the last ten batches count, as queries change.
 _KEPT = 0.9
-# Scores of small queries are small: 1e-6 and less.
+# Scores of small queries can be below 1e-6.
 _EPSILON = 1e-9
-# Normalized products with one number tell no more than its sign.
+# A normalized product of one column would only keep its sign.
 _PART_WIDTH = 4
 
 
 class TaskCodes(Settings):
-    """Base class of the ways to learn codes along with a task."""
+    """Base class of methods to learn codes along with a task."""
 
-    # Whether learning starts from codes, and those given, if any.
+    # Whether learning starts from codes, and the first codes, if given.
     starts_from_codes = False
     first_codes = None
     _settings = ("teacher_weight",)
@@ -57,7 +56,7 @@ class TaskCodes(Settings):
 
     @property
     def teacher(self) -> np.ndarray | None:
-        """The table that vectors are drawn to, or None. May be set."""
+        """The table that guides the vectors, or None. Can be set."""
         return None if self._teacher is None else self._teacher.numpy()
 
     @teacher.setter
@@ -68,22 +67,22 @@ class TaskCodes(Settings):
         self._teacher = table
 
     def check_teacher(self, input_dim: int, output_dim: int) -> None:
-        """Raises if there is a teacher, and it is not of a table's shape."""
+        """Raises if there is a teacher of another shape."""
         _check_teacher(self._teacher, (input_dim, output_dim))
 
     def set_shape(self, input_dim: int, composition: Composition) -> None:
-        """Says whose codes are learned, and raises if they cannot be."""
+        """Sets the table shape, or raises if it is not supported."""
         self._table_shape = input_dim, composition.output_dim
         self.check_teacher(*self._table_shape)
 
     def build(self, add_weight: Callable, rows: object) -> None:
-        """Makes what only learning needs of the rows, a store of codes."""
+        """Makes the training-only weights for a store of codes."""
         self.rows = rows
-        # Half precision does not hold sums over ids.
+        # Half precision is too coarse for sums over ids.
         dtype = rows.codebooks.dtype
         self._dtype = keras.backend.result_type(dtype, "float32")
         zeros = {"shape": (), "initializer": "zeros", "trainable": False}
-        # Files of the layer have it.
+        # Saved with the layer.
         add_weight("codes_are_fixed", dtype="uint8", **zeros)
 
     def step(self, ids: tf.Tensor, mask: tf.Tensor | None = None) -> tuple:
@@ -92,8 +91,8 @@ class TaskCodes(Settings):
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
             counts = tf.cast(mask, dtype)
-        # Each id once, so that its gradients are one: optimizers of Keras
-        # take those of repeated rows apart.
+        # Each id once, with a single gradient: Keras optimizers apply the
+        # gradients of repeated rows separately.
         different, places = tf.unique(ids)
         counts = tf.math.unsorted_segment_sum(
             counts, places, tf.size(different)
@@ -112,7 +111,7 @@ class TaskCodes(Settings):
         return repeat_rows(vectors, places), losses
 
     def learn(self, ids: tf.Tensor, counts: tf.Tensor) -> tuple:
-        """Vectors of different ids, and losses of each id."""
+        """Vectors of distinct ids, and losses of each id."""
         raise NotImplementedError
 
     def subcodes(self, ids: tf.Tensor) -> tf.Tensor:
@@ -127,7 +126,7 @@ class TaskCodes(Settings):
         return of_all_ids(self.subcodes, self.rows.input_dim, size)
 
     def restart(self, vectors: tf.Tensor) -> None:
-        """Called when the vectors of all ids have changed, not their codes."""
+        """Called after the vectors of all ids change, but not their codes."""
 
     @property
     def codes(self) -> np.ndarray:
@@ -136,11 +135,11 @@ class TaskCodes(Settings):
         return np.asarray(self.all_subcodes()).astype(dtype)
 
     def without_teacher(self) -> "TaskCodes":
-        """Another one of the same settings."""
+        """A new object with the same settings."""
         return self.from_config(self.get_config())
 
     def copy(self) -> "TaskCodes":
-        """Another one of the same settings, teacher and first codes."""
+        """A new object with the same settings, teacher and first codes."""
         copy = self.without_teacher()
         copy._teacher, copy.first_codes = self._teacher, self.first_codes
         return copy
@@ -161,7 +160,7 @@ def _check_teacher(teacher, shape):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FollowingCodes(TaskCodes):
-    """Lets codes, those given or random ones, follow the task."""
+    """Lets given or random codes follow the task."""
 
     starts_from_codes = True
     _settings = "teacher_weight", "recode_every"
@@ -205,10 +204,10 @@ class FollowingCodes(TaskCodes):
         self._is_trained = True
         if self.recode_every is not None and not self.is_recoded:
             warnings.warn(
-                f"`recode_every`={self.recode_every} is for the callback "
-                "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
+                f"`recode_every`={self.recode_every} has no effect without "
                 "`callbacks=[keras_compembed.compression.RecodeEmbeddings()]` "
-                "to `fit`, or call `recode` of the layer now and then.",
+                "in `fit`. Pass it, or call the layer's `recode` at "
+                "intervals.",
                 stacklevel=2,
             )
         vectors = self.rows.compose(self.subcodes(ids))
@@ -221,10 +220,9 @@ class FollowingCodes(TaskCodes):
     def warn_if_idle(self):
         if self._is_trained and not self.is_recoded:
             warnings.warn(
-                "Codes followed nothing: the layer was trained with "
-                "codes='follow', and neither the callback "
-                "`RecodeEmbeddings` nor `recode` was called before "
-                "`kc.strip`. Ids keep the codes that they had before.",
+                "Codes did not change: the layer has codes='follow', but was "
+                "trained without the callback `RecodeEmbeddings` and without "
+                "a call of `recode` before `kc.strip`.",
                 stacklevel=4,
             )
 
@@ -244,10 +242,10 @@ class FollowingCodes(TaskCodes):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SoftmaxCodes(TaskCodes):
-    """Learns codes by dot products: `codes="softmax"`.
+    """Learns codes along with the task by dot products: `codes="softmax"`.
 
-    Each id has a query, and each part of it takes the key whose dot product
-    with it is largest; backward, the gradient is that of a softmax.
+    Each id has a query. Each part of the query picks the key with the largest
+    dot product. The gradient is that of a softmax.
 
     Example:
 
@@ -256,12 +254,13 @@ class SoftmaxCodes(TaskCodes):
     ... )
 
     Args:
-        temperature: Positive number. Divides scores before the softmax of
-            the gradient. Defaults to `1.0`.
-        teacher: Optional array `(input_dim, output_dim)`, whose rows vectors
-            are drawn to. Set it again after loading: it is not saved.
-        teacher_weight: Positive number. Weight of the mean squared distance
-            to the teacher's rows. Defaults to `1.0`.
+        temperature: Positive number. Divides the scores in the softmax of the
+            gradient. Defaults to `1.0`.
+        teacher: Optional array `(input_dim, output_dim)` that guides the
+            vectors. It is not saved: set it again after loading. Defaults to
+            `None`.
+        teacher_weight: Positive number. Weight of the mean squared distance to
+            the teacher's rows in the loss. Defaults to `1.0`.
 
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
@@ -278,7 +277,7 @@ class SoftmaxCodes(TaskCodes):
         super().__init__(teacher, teacher_weight)
         self.temperature = check_positive_number("temperature", temperature)
 
-    # Whether scores are distances, and codewords are the keys of queries.
+    # Whether scores are distances, and whether codewords are the keys.
     _is_nearest = _codewords_are_keys = False
 
     def build(self, add_weight, rows):
@@ -286,7 +285,7 @@ class SoftmaxCodes(TaskCodes):
         composition = rows.composition
         self._shape = composition.num_codebooks, composition.codebook_size
         width = composition.output_dim
-        # Where the space of queries is that of the vectors.
+        # If queries and vectors are in the same space.
         self._codewords_are_keys = self._is_nearest and isinstance(
             composition, ConcatComposition
         )
@@ -329,7 +328,7 @@ class SoftmaxCodes(TaskCodes):
         return queries, normalize_scores(scores, sums)
 
     def _scores(self, queries):
-        """How well each key answers each part of a query."""
+        """The score of each key for each part of a query."""
         queries = tf.cast(queries, self._dtype)
         keys = tf.cast(self.keys.value, self._dtype)
         # (M, ids, w) x (M, w, K)
@@ -374,8 +373,8 @@ class NearestCodes(SoftmaxCodes):
         return vectors, [tf.reduce_mean(distances, axis=1)]
 
     def restart(self, vectors):
-        # Keys that are not codewords know nothing of vectors. Without sums,
-        # a distance of 0 is the least, whatever the scores of a key are like.
+        # Keys that are not codewords do not depend on vectors. With zero sums,
+        # a distance of 0 is the best for every key.
         if self._codewords_are_keys:
             self.queries.assign(vectors)
             self.score_sums.assign(tf.zeros_like(self.score_sums))
@@ -400,7 +399,7 @@ def pick_best(scores, temperature=1.0):
 
 
 def weights_of_different(ids, counts):
-    """1 for an id that comes at all, shared by the devices that have it."""
+    """1 for an id in the batch, split over devices that have it."""
     comes = counts > 0
     weights = tf.cast(comes, counts.dtype)
     if not on_several_devices():
@@ -426,9 +425,9 @@ def score_sums(scores, weights):
 
 
 def normalize_scores(scores, sums):
-    """Scores less their mean, over their standard deviation."""
+    """Scores minus their mean, over their standard deviation."""
     first, second, total = tf.unstack(sums)
-    # There may be no ids yet, or none but padding.
+    # There may be no ids yet, or only padding.
     mean = tf.math.divide_no_nan(first, total)
     variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
     variance = tf.maximum(variance, 0.0)
@@ -443,7 +442,7 @@ _TASK_CODES = {
 
 
 def get_task_codes(identifier):
-    """A new `TaskCodes`, and codes to begin with; either may be None."""
+    """A new `TaskCodes` and first codes; either may be None."""
     if isinstance(identifier, str) and identifier in _TASK_CODES:
         return _TASK_CODES[identifier](), None
     if isinstance(identifier, dict):
@@ -454,7 +453,7 @@ def get_task_codes(identifier):
         identifier is None
         or isinstance(identifier, (list, tuple))
         or hasattr(identifier, "__array__"),
-        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)} or "
+        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)}, or "
         "an instance such as `keras_compembed.learners.SoftmaxCodes()`.",
         codes=identifier,
     )

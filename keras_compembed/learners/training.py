@@ -1,4 +1,4 @@
-"""How learners are trained by gradients: settings, and parts of the run."""
+"""Settings and parts of training by gradients."""
 
 import copy
 
@@ -15,9 +15,7 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Training(Settings):
-    """Settings of learners that are trained by gradients.
-
-    What is None is the default of each learner.
+    """Training settings of learners that use gradients.
 
     Example:
 
@@ -29,14 +27,13 @@ class Training(Settings):
 
     Args:
         iterations: Optional integer. Steps of `train`, rounded up to whole
-            validation intervals. Defaults to `None`.
-        batch_size: Integer. Rows per step, over all devices. Defaults to
-            `128`.
-        learning_rate: Optional positive number or `LearningRateSchedule`, of
-            the optimizer that `train` compiles with, unless `compile` was
-            called. Defaults to `None`.
-        validation_interval: Integer. Steps from one validation to the next.
-            Defaults to `1000`.
+            validation intervals. Defaults to `None`: the learner's default.
+        batch_size: Integer. Rows per step, over all devices. Defaults to `128`.
+        learning_rate: Optional positive number or `LearningRateSchedule`. Has
+            no effect if you call `compile`. Defaults to `None`: the learner's
+            default.
+        validation_interval: Integer. Steps between validations. Defaults to
+            `1000`.
         validation_rows: Integer. Rows in the fixed validation set, drawn like
             those of a batch. Defaults to `1280`.
     """
@@ -87,7 +84,7 @@ class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def get_training(identifier, iterations, learning_rate):
-    """A `Training` with a learner's defaults; its rate is made of steps."""
+    """A `Training` with a learner's defaults; `learning_rate` takes steps."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     require(
@@ -95,7 +92,7 @@ def get_training(identifier, iterations, learning_rate):
         "`training` must be None or a `keras_compembed.learners.Training`.",
         training=identifier,
     )
-    # Not by its config, which schedules of one's own may lack.
+    # Not by its config, which custom schedules may lack.
     filled = copy.copy(identifier or Training())
     if filled.iterations is None:
         filled.iterations = iterations
@@ -110,7 +107,7 @@ class SquaredDistance(keras.losses.Loss):
 
 
 def scale_gradient(value, factor):
-    """The value itself; its gradient comes times a factor."""
+    """The value itself, with its gradient times a factor."""
 
     @custom_gradient
     def same(value):
@@ -123,11 +120,11 @@ def scale_gradient(value, factor):
 
 
 def finish(step):
-    """Runs a step, and anew from its start if Ctrl-C interrupts it."""
+    """Runs a step, and restarts it if Ctrl-C interrupts it."""
     try:
         return step()
     except KeyboardInterrupt:
-        print("\nInterrupted: finishing; Ctrl-C once more gives up.")
+        print("\nInterrupted: finishing. Press Ctrl-C again to stop now.")
         return step()
 
 

@@ -1,1 +1,1 @@
-"""Tables rounded to few bits: algorithms on arrays, and rows as tensors."""
+"""Quantization of tables to few bits."""

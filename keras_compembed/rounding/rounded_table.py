@@ -1,4 +1,4 @@
-"""Tables rounded to few bits, also as narrow rows times a matrix."""
+"""Quantized tables, optionally low-rank."""
 
 import dataclasses
 import warnings
@@ -11,36 +11,36 @@ from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
-# Numbers at a time, as many as caches hold.
+# Values at a time, to fit in caches.
 _CHUNK_ELEMENTS = 1 << 16
-# Below this, an integer scale is more than a tenth off.
+# Smaller integer scales are off by more than a tenth.
 _COARSE = 5
-# Scales so much larger than there is room for cut numbers off that hardly
+# Scales may exceed the room by this factor, as the clipped values hardly
 # matter.
 _ROOM = 1.1
-# Scales to begin from, as shares of the one that cuts no number off. The
-# fewer the integers, the more the largest numbers are worth cutting off.
+# First scales, relative to the scale that clips no value. Fewer bits gain more
+# from clipping the largest values.
 _SHARES = {
     8: (1.0, 0.9),
     4: tuple(np.linspace(0.5, 1.0, 6)),
     2: tuple(np.linspace(0.2, 1.0, 8)),
 }
-# Of short blocks, one scale may suit far better than those next to it, even
-# one larger than any number asks for.
+# For short blocks, a scale may be much better than those next to it, even above
+# 1.
 FINE_SHARES = {
     8: tuple(np.linspace(0.9, 1.3, 24)),
     4: tuple(np.linspace(0.5, 1.3, 32)),
     2: tuple(np.linspace(0.2, 1.1, 16)),
 }
-# Same, while integers are searched.
+# The same while integers are searched.
 _SEARCHED_ELEMENTS = 1 << 17
-# More lower the error by less than a hundredth.
+# More sweeps lower the error by less than 1%.
 _SWEEPS = {8: 0, 4: 1, 2: 3}
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundedTable:
-    """A table of small integers: `integers * scales * unit`."""
+    """A quantized table: `integers * scales * unit`."""
 
     integers: np.ndarray
     scales: np.ndarray
@@ -48,7 +48,7 @@ class RoundedTable:
     block_size: int
 
     def part(self, start, stop):
-        """Some of the rows."""
+        """A slice of the rows."""
         return dataclasses.replace(
             self,
             integers=self.integers[start:stop],
@@ -56,14 +56,14 @@ class RoundedTable:
         )
 
     def decode(self):
-        """The float32 array `(rows, width)` that it stands for."""
+        """The float32 array `(rows, width)`."""
         scales = self.scales.astype("float32") * self.unit
         width = self.integers.shape[1]
         return self.integers * np.repeat(scales, self.block_size, 1)[:, :width]
 
 
 def name_of_rows(bits, block_size=None, rank=None):
-    """How rows are stored, as `"int4 rank 16"`."""
+    """The name of a setting, e.g. `"int4 rank 16"`."""
     name = f"int{bits}"
     if rank is not None:
         name += f" rank {rank}"
@@ -78,7 +78,7 @@ def count_blocks(width, block_size):
 
 
 def integer_range(bits):
-    """The lowest and the highest integer of so many bits."""
+    """The lowest and highest integer of this number of bits."""
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
@@ -88,7 +88,7 @@ def packed_width(width, bits):
 
 
 def pack_integers(integers, bits):
-    """Signed integers as fields of bytes, the first in the lowest bits."""
+    """Packs signed integers into bytes, the first in the lowest bits."""
     fields = np.asarray(integers, "int8").view("uint8") & (2**bits - 1)
     return pack_codes(fields, 2**bits)
 
@@ -96,12 +96,12 @@ def pack_integers(integers, bits):
 def unpack_integers(packed, width, bits):
     """Undoes `pack_integers`."""
     fields = unpack_codes(packed, width, 2**bits)
-    # The highest bit of a field becomes that of the byte, and comes back.
+    # Moves the sign bit to the top of the byte, and back.
     return (fields << (8 - bits)).view("int8") >> (8 - bits)
 
 
 def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
-    """Rounds a table to integers, each block of a row with its best scale."""
+    """Quantizes a table, each block of a row with its best scale."""
     num_rows, width = table.shape
     block_size = block_size or width
     num_blocks = count_blocks(width, block_size)
@@ -123,33 +123,33 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
 
 
 def warn_if_coarse(table, rounded):
-    """Warns where rows are so short that their scales cost precision."""
+    """Warns if scales of short rows are too coarse."""
     coarse = rounded.scales < _COARSE
     if rounded.scales.dtype != "int8" or coarse.mean() <= 0.1:
         return
-    # Blocks of zeros lose nothing.
+    # Zero blocks lose nothing.
     for rows, blocks in _blocks(table, rounded.block_size):
         coarse[rows] &= blocks.any(axis=1).reshape(coarse[rows].shape)
     few = coarse.mean()
     if few <= 0.1:
         return
     warnings.warn(
-        f"Scales of {few:.0%} of the rows are below {_COARSE} of 127, as other "
-        "rows are far longer, and so coarse that they cost precision. Pass "
+        f"Scales of {few:.0%} of the rows are below {_COARSE} of 127, which "
+        "costs precision, as other rows are much longer. Pass "
         "`scale_dtype='int16'`.",
         stacklevel=4,
     )
 
 
 def scale_unit(largest, highest):
-    """The unit of which the largest scale is the highest integer."""
+    """The unit that makes the largest scale the highest integer."""
     unit = np.float32(largest) / np.float32(highest)
-    # A table of zeros, or of numbers that float32 hardly holds.
+    # A zero table, or values near the float32 minimum.
     return unit if unit > 0 else np.float32(np.finfo("float32").tiny)
 
 
 def check_room(table, bits, block_size, scale_dtype, unit):
-    """Raises if rows need larger scales than there is room for."""
+    """Raises if rows need larger scales than the dtype allows."""
     largest = max(
         float(best_scales(blocks, bits).max())
         for _, blocks in _blocks(table, block_size or table.shape[1])
@@ -157,8 +157,8 @@ def check_room(table, bits, block_size, scale_dtype, unit):
     room = float(np.iinfo(scale_dtype).max * unit)
     require(
         largest <= _ROOM * room,
-        "`vectors` must be about as large as the largest rows of the layer at "
-        f"most, whose scales reach {room:.3g}.",
+        "`vectors` must not be much larger than the layer's largest rows, "
+        f"with scales up to {room:.3g}.",
         scales=largest,
     )
 
@@ -174,7 +174,7 @@ def best_scales(blocks, bits):
         squares = np.einsum("bi,bi->b", integers, integers)
         fit = np.zeros_like(products)
         np.divide(products, squares, out=fit, where=squares > 0)
-        # By how much the error is lower.
+        # The decrease of the error.
         gain = products * fit
         better = gain > gains
         gains = np.where(better, gain, gains)
@@ -183,13 +183,13 @@ def best_scales(blocks, bits):
 
 
 def uncut_scales(blocks, bits):
-    """The smallest scales by which no number is beyond the integers."""
+    """The smallest scales that clip no value."""
     lowest, highest = integer_range(bits)
     return np.maximum(blocks.max(1) / highest, blocks.min(1) / lowest)
 
 
 def round_blocks(blocks, scales, bits):
-    """Blocks as integers of given scales, a float array of their shape."""
+    """Blocks as integers for given scales, a float array of their shape."""
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
     integers = blocks * inverse[:, None]
     np.rint(integers, out=integers)
@@ -197,7 +197,7 @@ def round_blocks(blocks, scales, bits):
 
 
 def _search_scales(blocks, near, unit, highest, bits):
-    """The best of many integer scales, and blocks rounded for them."""
+    """The best of many integer scales, and the quantized blocks."""
     whole = uncut_scales(blocks, bits) / unit
     near = np.floor(near / unit)
     errors = np.full(len(blocks), np.inf, "float32")
@@ -210,7 +210,7 @@ def _search_scales(blocks, near, unit, highest, bits):
         scales = np.clip(scales, 0, highest)
         steps = scales * unit
         integers = round_blocks(blocks, steps, bits)
-        # Less the squares of the block itself.
+        # Without the block's own squares.
         error = np.einsum("bi,bi->b", integers, integers) * steps
         error -= 2 * np.einsum("bi,bi->b", blocks, integers)
         error *= steps
@@ -241,7 +241,7 @@ def round_factors(
     sample_weight=None,
     seed=None,
 ):
-    """Quantized rows, what they were rounded from, and their projection."""
+    """Quantized low-rank rows, their float values, and the projection."""
     directions, _ = principal_directions(table, sample_weight)
     straight = directions[:, :rank].T
     gaussian = np.random.default_rng(seed).normal(size=(rank, rank))
@@ -266,7 +266,7 @@ def round_factors(
 
 
 def round_onto(table, projection, bits, block_size, scale_dtype, unit):
-    """Quantized rows for a projection, and what they were rounded from."""
+    """Quantized rows for a projection, and their float values."""
     latents = _latents(table, projection)
     rounded = round_rows(latents, bits, block_size, scale_dtype, unit)
     for _ in range(_SWEEPS[bits]):
@@ -284,7 +284,7 @@ def _times(table, matrix):
 
 
 def principal_directions(table, sample_weight=None):
-    """Directions of a table, and the energy along each, most first."""
+    """Principal axes of a table and their energies, largest first."""
     products = np.zeros((table.shape[1],) * 2)
     for start, rows in float_chunks(table):
         products += _weighted(rows, sample_weight, start).T @ rows
@@ -293,7 +293,7 @@ def principal_directions(table, sample_weight=None):
 
 
 def rank_of_energy(table, share, sample_weight=None):
-    """The smallest rank that keeps a share of a table's weighted energy."""
+    """The smallest rank that keeps this share of the weighted energy."""
     _, energies = principal_directions(table, sample_weight)
     kept = np.cumsum(energies)
     return int(np.searchsorted(kept, share * kept[-1])) + 1
@@ -306,7 +306,7 @@ def _weighted(rows, sample_weight, start):
 
 
 def _error(table, rounded, sample_weight):
-    """The weighted squared error of a rounded table."""
+    """The weighted squared error of a quantized table."""
     error = 0.0
     for start, rows in float_chunks(table):
         rest = rows - rounded.part(start, start + len(rows)).decode()
@@ -315,7 +315,7 @@ def _error(table, rounded, sample_weight):
 
 
 def _fit_projection(table, rounded, sample_weight):
-    """The projection of least weighted squared error for rounded rows."""
+    """The projection of least weighted squared error for the rows."""
     rank = rounded.integers.shape[1]
     squares = np.zeros((rank, rank))
     products = np.zeros((rank, table.shape[1]))
@@ -329,7 +329,7 @@ def _fit_projection(table, rounded, sample_weight):
 
 
 def _search(table, projection, rounded, bits):
-    """Rows rounded again for a projection, from those that there are."""
+    """Rows quantized again for a projection, starting from `rounded`."""
     gram = projection @ projection.T
     integers = np.empty_like(rounded.integers)
     scales = np.empty_like(rounded.scales)
@@ -343,10 +343,10 @@ def _search(table, projection, rounded, bits):
 
 
 def _search_part(targets, gram, rounded, bits):
-    """Integers and scales of some rows, each the best given all others."""
+    """Integers and scales of some rows, each optimal given the others."""
     lowest, highest = integer_range(bits)
     size, unit = rounded.block_size, rounded.unit
-    # Columns first, as one is searched at a time.
+    # Columns first: the search goes by column.
     integers = rounded.integers.T.astype("float32")
     scales = rounded.scales.T.astype("float32")
     rest = (targets - rounded.decode() @ gram).T.copy()
