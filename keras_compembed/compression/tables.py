@@ -110,7 +110,7 @@ def layers_that_hold(model):
 
 
 def choose_tables(model, wanted, argument, make, verbose):
-    """The results of `make(name, layer)` for tables; strings are reasons to skip.
+    """The results of `make(name, layer)` for tables; strings are reasons.
 
     `wanted` is the result of `find_layers` for an argument, or None.
     """

@@ -347,7 +347,7 @@ def _measured(model, inputs, labels, compiled):
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
             f"`data` must fit the model {model.name!r}. "
-            f"Received data with this error of Keras: {reason}"
+            f"Received data with this error: {reason}"
         ) from error
 
 

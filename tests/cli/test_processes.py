@@ -72,7 +72,7 @@ def send_in(monkeypatch, owner, name, call, number=signal.SIGINT):
 def test_keeps_what_was_learned(folder, capsys, monkeypatch):
     send_in(monkeypatch, keras.utils.Progbar, "update", 3)
     assert main(f"{COMPRESS} --keep-partial".split()) == 0
-    assert "finishing with what was found" in capsys.readouterr().out
+    assert "finishing with the best" in capsys.readouterr().out
     layers = keras.saving.load_model("out.keras").layers[1:]
     assert {type(layer) for layer in layers} == {kc.CodeEmbedding}
 

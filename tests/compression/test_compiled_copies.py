@@ -184,7 +184,7 @@ def variables_without_decay():
 @pytest.mark.parametrize(
     "make, reason",
     [
-        (metric_whose_config_lacks_a_unit, "Largest .* `unit`='m'"),
+        (metric_whose_config_lacks_a_unit, "Largest .* unit='m'"),
         (class_with_a_compile_of_its_own, "OwnCompile"),
         (variables_without_decay, "excludes variables"),
     ],

@@ -55,11 +55,11 @@ def test_what_is_done_and_skipped_is_said(capsys):
     # As many bytes are not below it.
     compress(model, smallest=1920, verbose=1)
     said = capsys.readouterr().out
-    assert "tiny: left as it is, 640 B is below 1.92 kB" in said
+    assert "tiny: skipped, 640 B is below 1.92 kB" in said
     assert "large: 60 x 8 table, 1.92 kB (1,920 bytes) -> 1.14 kB" in said
     compress(model, codes(2), layers=["large"], verbose=1)
     said = capsys.readouterr().out
-    assert "unnamed: left as it is, not named in `layers`" in said
+    assert "unnamed: skipped, not named in `layers`" in said
 
 
 # Layers by name.
@@ -84,7 +84,7 @@ def test_layers_of_one_name(capsys):
     assert isinstance(first, layers.Embedding)
     assert second.codes.shape == (70, 2)
     said = capsys.readouterr().out
-    assert "tower_a/words: left as it is" in said
+    assert "tower_a/words: skipped" in said
     assert "tower_b/words: 70 x 8 table" in said
     assert "\nkinds: 80 x 8 table" in said
 
@@ -179,7 +179,7 @@ def test_bad_models():
 
 
 def test_what_would_be_no_smaller():
-    with pytest.raises(ValueError, match="no smaller"):
+    with pytest.raises(ValueError, match="not make it smaller"):
         compress(sequential(), codes(4, 64))
 
 

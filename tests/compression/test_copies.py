@@ -221,7 +221,7 @@ class Noise(layers.Layer):
 
 
 def test_layers_that_give_something_else_each_time():
-    with pytest.warns(UserWarning, match="each time"):
+    with pytest.warns(UserWarning, match="from call to call"):
         compress(words_model(Noise()))
 
 
@@ -291,7 +291,7 @@ def in_a_function():
         (lambda: OwnConstructor(60), ["'own'", '"rows": self.rows']),
         (in_a_function, ["'words/embeddings'"]),
         (lambda: words_model(GrowsInConfig(4, name="more")), ["'more'"]),
-        (with_its_variable, ["share a variable"]),
+        (with_its_variable, ["variable shared by layers"]),
     ],
 )
 def test_what_cannot_be_copied_is_named_first(make, names):

@@ -58,7 +58,7 @@ def test_ids_of_all_kinds(combiner, kind):
 
 def test_rows_by_themselves_are_refused():
     how = kc.methods.Codes(2, 4).for_table(pooled=False)
-    with pytest.raises(ValueError, match="'bag', but it pools by itself"):
+    with pytest.raises(ValueError, match="'bag', but it pools its rows"):
         compress(functional(), {"bag": how})
 
 

@@ -57,7 +57,7 @@ def test_table_shows_each_point():
     assert lines[4].split() == (
         "= 50,000 20.0x 0.3000 0.8800 -> codes 16x16".split()
     )
-    assert lines[6].split() == "1,000,000 1.0x 0 0.9100 as it is".split()
+    assert lines[6].split() == "1,000,000 1.0x 0 0.9100 original".split()
     # Columns without figures are left out.
     bare = str(Frontier([FrontierPoint({"a": "int4", "b": "int2"}, 7)]))
     assert bare.split("\n")[0].split() == ["file", "bytes", "stored", "as"]

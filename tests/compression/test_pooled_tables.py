@@ -67,7 +67,7 @@ def test_global_average_pooling(mask_zero, keepdims, capsys):
     check_rows(model, small, ids)
     assert np.isnan(run(small, ids)[0][-1]).all() == mask_zero
     said = capsys.readouterr().out
-    assert "words: pooled by the layer itself, in place of 'pool'" in said
+    assert "words: pools its rows itself, instead of 'pool'" in said
 
 
 @pytest.mark.parametrize(

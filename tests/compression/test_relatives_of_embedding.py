@@ -106,7 +106,7 @@ def test_changed_by_keras(change, kwargs, capsys):
     first = codes(1, KEPT, learner=lambda *shape: FirstRows())
     small = compress(model, first, verbose=1)
     coded = small.get_layer("words")
-    said = "LoRA merged" if change == "lora" else f"{change} numbers"
+    said = "LoRA updates merged" if change == "lora" else f"{change} values"
     assert said in capsys.readouterr().out
     assert coded.dtype_policy == keras.DTypePolicy("float32")
     assert coded.trainable_weights
@@ -157,8 +157,8 @@ def test_subclasses(capsys):
     assert small.get_layer("masked").mask_zero
     assert type(small.get_layer("special")) is Doubled
     said = capsys.readouterr().out
-    assert "words: a CodeEmbedding without `norms`" in said
-    assert "Doubled does more than an Embedding, by `call" in said
+    assert "by a CodeEmbedding without methods `norms`" in said
+    assert "class Doubled changes `call` of Embedding" in said
     with pytest.raises(ValueError, match="Doubled .* `call`"):
         compress(look_up(Doubled(V, D)))
 

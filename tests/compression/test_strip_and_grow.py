@@ -274,7 +274,7 @@ TAUGHT = FollowingCodes(teacher=TABLE)
         (learned("softmax"), VECTORS, "must be fixed"),
         (learned(TAUGHT), VECTORS, "without a teacher"),
         (codes(composition="lstm"), VECTORS, "linear composition"),
-        (rounded(), 100 * VECTORS, "as large as"),
+        (rounded(), 100 * VECTORS, "much larger than"),
         (codes(), np.full((2, WIDTH), np.nan), "finite"),
     ],
     ids=itertools.count(),

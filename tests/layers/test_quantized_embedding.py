@@ -189,5 +189,5 @@ def test_refused(name, arguments):
 def test_short_rows_that_are_lost():
     table = np.concatenate([TABLE, 1e4 * TABLE[:1]])
     for rank in (None, 3):
-        with pytest.warns(UserWarning, match="far longer"):
+        with pytest.warns(UserWarning, match="much longer"):
             from_table(table=table, bits=2, rank=rank)

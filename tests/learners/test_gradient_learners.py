@@ -397,7 +397,7 @@ def test_free_logits():
     np.testing.assert_array_equal(changed(before), [0, 7, 250])
     with pytest.raises(ValueError, match="logits='encoder'"):
         learner.encode(TABLE)
-    with pytest.raises(ValueError, match="`table` must have the rows"):
+    with pytest.raises(ValueError, match="`table` must have the same"):
         learner.train(TABLE[:200])
     fresh = small_learner(logits="free")
     with pytest.raises(ValueError, match="`train`"):

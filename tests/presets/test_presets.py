@@ -180,7 +180,7 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path):
     with pytest.raises(TypeError, match="Halved"):
         kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
     with keras.saving.custom_object_scope({"Halved": Halved}):
-        with pytest.raises(ValueError, match="`model` must be the same when"):
+        with pytest.raises(ValueError, match="`model` must be the same after"):
             kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
     assert contents(preset) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sorter"]
