@@ -96,11 +96,10 @@ class TuningData:
 class Budget:
     """A limit for `compress_model`, which then searches for the best methods.
 
-    The limit is the file size, or the drop of a validation metric. Without
-    `data`, the search minimizes the error of rows: their squared error over
-    their squared distance from the mean row, weighted by `sample_weight`. On
-    two text classifiers, this error ranks methods as accuracy after tuning
-    does.
+    The limit is a file size, or how much worse a validation metric may get.
+    Without `data`, the search minimizes the error of rows: their squared error
+    over their squared distance from the mean row, weighted by `sample_weight`.
+    On two text classifiers, this error ranks methods as tuned accuracy does.
 
     With `data`, the best few methods are trained further and compared by the
     validation metric. Rows are then weighted by how often they occur in the
@@ -124,9 +123,9 @@ class Budget:
     Args:
         max_bytes: Optional integer, or string such as `"2MB"`. Size limit of
             the LiteRT file. Defaults to `None`.
-        max_loss: Optional number of at least 0, instead of `max_bytes`. The
-            largest drop of the validation metric. The smallest file within it
-            is searched for. Defaults to `None`.
+        max_loss: Optional number of at least 0, instead of `max_bytes`. How
+            much worse the validation metric may get. Finds the smallest file
+            within it. Defaults to `None`.
         data: Optional `keras_compembed.compression.TuningData`. `max_loss`
             needs it. Defaults to `None`.
         target, quantize, labels, top_k: Same as in `export_litert`. They define

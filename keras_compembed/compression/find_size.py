@@ -292,7 +292,7 @@ class FindSize:
             rows = [part.embeddings for part in each.small_parts()]
             error = table.known[place] = table.error_of(rows)
             self._say(
-                f"{table.name}: {each.method.name} in full, error {error:.4f}"
+                f"{table.name}: {each.method.name}, full fit, error {error:.4f}"
             )
         with self._stop.waiting():
             data = self._budget.data

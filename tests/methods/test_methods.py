@@ -122,10 +122,10 @@ def test_names(method, name):
 @pytest.mark.parametrize(
     "method, shape, reason",
     [
-        (Codes(4, 8, rank=13), (400, 12), "narrower"),
+        (Codes(4, 8, rank=13), (400, 12), "fewer columns"),
         (Anchors(30, 2), (29, 12), "fewer rows"),
-        (Quantized(4, 9), (10, 8), "`block_size`=9"),
-        (Quantized(rank=9), (10, 8), "`rank`=9"),
+        (Quantized(4, 9), (10, 8), "block_size=9"),
+        (Quantized(rank=9), (10, 8), "rank=9"),
         (Quantized(4, 9), (10, 9), None),
         (Vocabulary(40, 3), (43, 6), None),
         (Vocabulary(40, 3), (42, 6), "40 + 3 rows"),
