@@ -42,8 +42,7 @@ from keras_compembed.utils.validation import check_table
 
 # Files of larger originals are not measured.
 _LARGEST_ORIGINAL = 1 << 30
-# Ratio of sizes next to each other: of a frontier, and at the end of a search
-# for a loss.
+# Ratio of limits: of a frontier, and at the end of a search for a loss.
 _STEP, _LAST_STEP = 2.0, 1.15
 # Examples for counting ids.
 _EXAMPLES = 32_768

@@ -78,9 +78,10 @@ class MagnitudePruning(keras.callbacks.Callback):
     `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
 
     The same values stay 0 until the next choice, and after `end_step`. Then
-    store the table with `compress_model(model,
-    keras_compembed.methods.Pruned(sparsity))`. To fine-tune a table that is
-    pruned already, set `initial_sparsity` to `final_sparsity`.
+    store the table with
+    `compress_model(model, keras_compembed.methods.Pruned(sparsity))`. To
+    fine-tune a table that is pruned already, set `initial_sparsity` to
+    `final_sparsity`.
 
     Pruning is part of the training step, after the optimizer. It works with any
     `steps_per_execution` and on several devices. Results equal those of

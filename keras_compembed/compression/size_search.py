@@ -17,8 +17,7 @@ from keras_compembed.utils.validation import check_sample_weight
 # Short fits: the least rows of a sample, in total and per codeword; the share
 # of the time; and the ratio of a whole fit's error to a short fit's.
 _SAMPLE_ROWS, _BY_CODEWORD, _QUICK, _WHOLE = 10_240, 4, 0.1, 0.88
-# Kinds are skipped if their best error is above `_TIMES` the lowest of all plus
-# `_MORE`.
+# Skips kinds with a best error above `_TIMES` the lowest of all, plus `_MORE`.
 _TIMES, _MORE = 2.0, 0.05
 # How far below the estimate a file of an unmeasured kind may be.
 _GUESSED = 16_384

@@ -11,8 +11,7 @@ from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
-# Largest difference allowed, relative to the largest value: threads may sum in
-# another order.
+# Relative difference allowed, as threads may sum in another order.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
 # Words per sample text.
 _TEXT_LENGTH = 16

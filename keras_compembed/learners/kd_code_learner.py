@@ -34,8 +34,8 @@ class KDCodeLearner(GradientCodeLearner):
 
     The largest logit of each codebook picks the codeword, and a composition
     combines the codewords. The gradient is that of a softmax with a falling
-    temperature (Algorithm 1). The published procedure is `logits="free",
-    refine=False`.
+    temperature (Algorithm 1). The published procedure is
+    `logits="free", refine=False`.
 
     The learner is a `keras.Model`. Call `compile` first for another optimizer.
     Build it inside `strategy.scope()` to train on several devices. With an
@@ -58,8 +58,9 @@ class KDCodeLearner(GradientCodeLearner):
             row, which can encode new rows, or free parameters for each row.
             Defaults to `"encoder"`.
         temperature: Positive number, a `LearningRateSchedule` of the
-            optimizer's step, or a tuple `(base, rate, floor)` for `max(floor,
-            base / (1 + rate * step))`. Defaults to `(1.0, 1e-3, 0.5)`.
+            optimizer's step, or a tuple `(base, rate, floor)` for
+            `max(floor, base / (1 + rate * step))`. Defaults to
+            `(1.0, 1e-3, 0.5)`.
         estimator: `"straight_through"` or `"soft"`. With `"soft"`, training
             mixes codewords by softmax weights. Defaults to
             `"straight_through"`.

@@ -37,8 +37,8 @@ def save_preset(
 ) -> pathlib.Path:
     """Saves a model with its files and a model card in a folder.
 
-    `from_preset` loads the folder. To publish it on the Hugging Face Hub: `hf
-    upload user/repository folder`. The folder contains:
+    `from_preset` loads the folder. To publish it on the Hugging Face Hub, run
+    `hf upload user/repository folder`. It contains:
 
     - `model.keras` without optimizer state, or `vectors.npz`,
     - the given files, and `figures.json`,

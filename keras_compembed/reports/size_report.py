@@ -179,9 +179,9 @@ def size_report(
     Args:
         model: Keras model or layer.
         reference: Optional original: a model with Embedding layers of the same
-            names, or for one layer an Embedding layer or an array `(input_dim,
-            output_dim)`. Each compressed layer then gets a `Fidelity`. Defaults
-            to `None`.
+            names, or for one layer an Embedding layer or an array
+            `(input_dim, output_dim)`. Each compressed layer then gets a
+            `Fidelity`. Defaults to `None`.
 
     Returns:
         A `SizeReport`.

@@ -15,8 +15,7 @@ from keras_compembed.utils.validation import require
 _CHUNK_ELEMENTS = 1 << 16
 # Smaller integer scales are off by more than a tenth.
 _COARSE = 5
-# Scales may exceed the room by this factor, as the clipped values hardly
-# matter.
+# Scales may exceed the room by this factor, with little clipping.
 _ROOM = 1.1
 # First scales, relative to the scale that clips no value. Fewer bits gain more
 # from clipping the largest values.
@@ -25,8 +24,7 @@ _SHARES = {
     4: tuple(np.linspace(0.5, 1.0, 6)),
     2: tuple(np.linspace(0.2, 1.0, 8)),
 }
-# For short blocks, a scale may be much better than those next to it, even above
-# 1.
+# For short blocks, the best scale may be far from the others, even above 1.
 FINE_SHARES = {
     8: tuple(np.linspace(0.9, 1.3, 24)),
     4: tuple(np.linspace(0.5, 1.3, 32)),

@@ -130,7 +130,11 @@ def test_names(method, name):
         (Vocabulary(40, 3), (43, 6), None),
         (Vocabulary(40, 3), (42, 6), "40 + 3 rows"),
         (Vocabulary(40, scores=np.ones(150)), (151, 6), "150 ids"),
-        (Vocabulary(40, rows=Codes(8, 16, "concat")), (150, 6), "fewer columns"),
+        (
+            Vocabulary(40, rows=Codes(8, 16, "concat")),
+            (150, 6),
+            "fewer columns",
+        ),
         (Pruned(0.5), (2**28, 256), "32-bit"),
         *((method, (400, 12), None) for method, _ in METHODS),
     ],
