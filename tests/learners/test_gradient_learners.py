@@ -395,7 +395,7 @@ def test_free_logits():
     places = np.array([7, 250, 7, 0])
     learner.fit(places, TABLE[places], verbose=0)
     np.testing.assert_array_equal(changed(before), [0, 7, 250])
-    with pytest.raises(ValueError, match="logits='encoder'"):
+    with pytest.raises(ValueError, match="`logits` must be 'encoder'"):
         learner.encode(TABLE)
     with pytest.raises(ValueError, match="`table` must have the same"):
         learner.train(TABLE[:200])
