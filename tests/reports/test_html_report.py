@@ -134,7 +134,7 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
         "x…",
     ):
         assert said in text, said
-    assert checker.find("mark") and "Tables left" not in text
+    assert checker.find("mark") and "Tables that are not" not in text
     # Error and score, each in two widths; the limit and the model are shown.
     charts = [x for x in checker.find("svg") if "chart" in x["class"]]
     assert len(charts) == 4
@@ -164,7 +164,7 @@ def test_every_layer_has_a_place(write):
     for said in (
         *(f"Layer “{layer.name}”" for layer in layers),
         "4 anchors",
-        "Tables left as they are",
+        "Tables that are not compressed",
         "is below 65.5 kB",
         "quantized rows",
     ):
@@ -210,7 +210,7 @@ def test_what_is_refused(model, original, tmp_path):
         ("data", "with this error", dict(data=strings)),
         ("frontier", "[1, 2]", dict(frontier=[1, 2])),
         ("model", "words", dict(model=layer, data=(ids, labels))),
-        ("data", "not compiled", dict(model=classes, data=(ids * 1.0, labels))),
+        ("data", "be compiled", dict(model=classes, data=(ids * 1.0, labels))),
     ):
         arguments = {"model": model, "path": tmp_path / "a.html", **wrong}
         with refused(argument, received):
