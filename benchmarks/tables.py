@@ -19,6 +19,8 @@ from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
 from benchmarks.common.tables import of_rows
+from benchmarks.comparison.pictures import TASKS
+from benchmarks.comparison.pictures import metric_of
 from examples.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
 
@@ -145,13 +147,6 @@ def code_learning():
     return markdown(["table, codes", "AdditiveQuantizer", *methods[1:]], lines)
 
 
-# The metric of a task, and its name on the page.
-COMPARED_TASKS = {
-    "clinc150": ("accuracy", "CLINC150"),
-    "20newsgroups": ("accuracy", "20 Newsgroups"),
-    "docstrings": ("accuracy", "docstrings, CNN"),
-    "gowalla": ("recall", "Gowalla"),
-}
 WORD_VECTORS = {
     "googlenews": "GoogleNews vectors",
     "reviews": "review vectors",
@@ -165,12 +160,11 @@ def winners():
     parts = []
     for ratio in (16, 64, 128):
         lines = []
-        for task, (metric, label) in COMPARED_TASKS.items():
+        for task, label in TASKS.items():
             rows = read("comparison/accuracy", task)
+            key = f"test.{metric_of(rows)}"
             found = {
-                row["row"]["method"]: [
-                    100 * value for value in figures(row, f"test.{metric}")
-                ]
+                row["row"]["method"]: [100 * x for x in figures(row, key)]
                 for row in rows
                 if row["row"]["ratio"] in (1, ratio)
                 and row["row"]["method"] != "search"

@@ -55,7 +55,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
         overwrite: Whether it may exist.
     """
     require(rows, "`rows` must not be empty.", rows=rows)
-    figure, axes = new_figure(path, overwrite)
+    figure, axes = new_figure(path, overwrite, (5.4, 4.4))
     ticker = import_extra("matplotlib.ticker", "plots")
     axes.set_xscale("log")
     points, marks, ranges = [], [], []
@@ -81,9 +81,10 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             ends = [100 * accuracy for accuracy in row["accuracy_range"]]
             axes.vlines(size, *ends, color=color, lw=1)
             ranges.append([(size, end) for end in ends])
-    axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
-    axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
-    figure.legend(loc="outside upper right", ncols=2, frameon=False)
+    if any(row.get("litert_accuracy") is not None for row in rows):
+        axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
+        axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
+        figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.set_xlabel("size of the embedding (MB, log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.25)

@@ -89,16 +89,6 @@ def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
     return cell
 
 
-def field(key, form="{}", empty=""):
-    """A cell: what a row is, `"name"`, `"row.width"`, `"settings.epochs"`."""
-
-    def cell(row):
-        value = look_up(row, key)
-        return empty if value is None else form.format(value)
-
-    return cell
-
-
 def seeds(row):
     """A cell: how many seeds a row has."""
     return str(len(row["runs"]))

@@ -27,7 +27,7 @@ FAMILIES = {
         "codes from scratch",
     ),
 }
-PANELS = {
+TASKS = {
     "clinc150": "CLINC150, mean of words",
     "20newsgroups": "20 Newsgroups, mean of words",
     "docstrings": "docstrings, CNN",
@@ -44,7 +44,7 @@ def draw(rows, folder):
     for task, found in of_tasks.items():
         if any(row["row"]["ratio"] > 1 for row in found):
             draw_task(found, folder / f"comparison_{task}.png")
-    if set(PANELS) <= set(of_tasks):
+    if set(TASKS) <= set(of_tasks):
         draw_families(of_tasks, folder / "which_method.png")
 
 
@@ -69,8 +69,8 @@ def draw_task(rows, path):
 
 def draw_families(of_tasks, path):
     """Draws what each family of methods keeps of the table's figure."""
-    figure, panels = new_figure(len(PANELS), 1.9)
-    for axes, (task, title) in zip(panels, PANELS.items(), strict=True):
+    figure, panels = new_figure(len(TASKS), 1.9)
+    for axes, (task, title) in zip(panels, TASKS.items(), strict=True):
         key = f"test.{metric_of(of_tasks[task])}"
         found = {
             (row["row"]["method"], row["row"]["ratio"]): row
@@ -126,21 +126,18 @@ def draw_lines(axes, lines):
     """Draws lines of values by ratio, each with its name to the right."""
     ratios = sorted({ratio for line in lines.values() for ratio in line})
     for place, (name, line) in enumerate(lines.items()):
+        color = "0.5" if name == "table" else COLOURS[place]
         found = sorted(line.items())
-        means = [statistics.fmean(values) for _, values in found]
-        below = [m - min(v) for m, (_, v) in zip(means, found, strict=True)]
-        above = [max(v) - m for m, (_, v) in zip(means, found, strict=True)]
-        axes.errorbar(
+        axes.plot(
             [ratio for ratio, _ in found],
-            means,
-            [below, above],
-            color="0.5" if name == "table" else COLOURS[place],
-            marker=None if name == "table" else "o",
+            [statistics.fmean(values) for _, values in found],
+            "-" if name == "table" else "o-",
+            color=color,
             markersize=4,
-            linewidth=1.2,
-            capsize=2,
             label=name,
         )
+        for ratio, values in found:
+            axes.vlines(ratio, min(values), max(values), color=color)
     axes.set_xscale("log")
     axes.set_xticks(ratios, [str(ratio) for ratio in ratios])
     axes.minorticks_off()
@@ -154,13 +151,11 @@ def write_names(axes):
     figure = axes.figure
     gap = LABEL_HEIGHT * figure.dpi / 72 / axes.bbox.height
     ends = []
-    for container in axes.containers:
-        line = container.lines[0]
+    for line in axes.lines:
         x, y = line.get_xdata()[-1], line.get_ydata()[-1]
-        _, height = axes.transAxes.inverted().transform(
-            axes.transData.transform((x, y))
-        )
-        ends.append((height, x, y, container.get_label(), line.get_color()))
+        place = axes.transData.transform((x, y))
+        height = axes.transAxes.inverted().transform(place)[1]
+        ends.append((height, x, y, line.get_label(), line.get_color()))
     ends.sort()
     heights = [height for height, *_ in ends]
     # Up, then down from the top: each keeps its distance from the next.
@@ -193,18 +188,16 @@ def save(figure, path):
 
 def best_first(lines):
     """Methods by their mean distance to the best of a size."""
-    means = {
-        method: {ratio: statistics.fmean(v) for ratio, v in line.items()}
-        for method, line in lines.items()
-    }
     best = {}
-    for by_ratio in means.values():
-        for ratio, value in by_ratio.items():
-            best[ratio] = max(value, best.get(ratio, value))
+    for line in lines.values():
+        for ratio, values in line.items():
+            best[ratio] = max(statistics.fmean(values), best.get(ratio, 0))
 
     def behind(method):
-        by_ratio = means[method]
-        lost = [best[ratio] - value for ratio, value in by_ratio.items()]
+        lost = [
+            best[ratio] - statistics.fmean(values)
+            for ratio, values in lines[method].items()
+        ]
         return 2 * len(lost) <= len(best), statistics.fmean(lost)
 
-    return sorted(means, key=behind)
+    return sorted(lines, key=behind)

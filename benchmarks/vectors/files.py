@@ -18,7 +18,6 @@ import time
 import numpy as np
 import threadpoolctl
 
-from benchmarks.common import tables
 from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
@@ -73,14 +72,6 @@ class Files(Benchmark):
         "opened": 1,
         "queries": 3,
         "folder": _TEMPORARY / "compembed_vectors_quick",
-    }
-    columns = {
-        "what": tables.field("name"),
-        "method": lambda row: row["runs"][0]["figures"].get("method", ""),
-        "text, bytes": tables.figure("text_bytes", "{:,.0f}"),
-        "compressed, bytes": tables.figure("bytes", "{:,.0f}"),
-        "seconds": tables.figure("seconds", "{:.3g}"),
-        "to the text or the product": tables.figure("ratio", "{:.2g}"),
     }
 
     def rows(self):
