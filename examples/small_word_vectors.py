@@ -2,7 +2,7 @@
 
 Takes the first words of a table, makes cosines agree better with people by
 taking the mean and the three strongest directions off all vectors (Mu &
-Viswanath, 2018, All-but-the-Top), stores them as narrow int4 rows, and
+Viswanath, 2018, All-but-the-Top), stores them as low-rank int4 rows, and
 measures both by word pairs and analogies.
 
     python -m examples.small_word_vectors --data vectors --tests word_similarity
