@@ -76,7 +76,7 @@ class Frequency(AnchorInitializer):
 def tf_idf(documents):
     """TF-IDF of ids from 0 to the highest in `documents`."""
     ids = np.concatenate([np.zeros(0, "int64"), *documents])
-    require(len(ids), "`documents` must have an id.", documents=documents)
+    require(len(ids), "`documents` must have ids.", documents=documents)
     counts = np.bincount(ids)
     once = np.concatenate([np.unique(document) for document in documents])
     with_id = np.bincount(once, minlength=len(counts))

@@ -73,7 +73,7 @@ class L1(Settings):
         self.target_nonzeros = check_positive_int(
             "target_nonzeros", target_nonzeros, optional=True
         )
-        rule = "`target_nonzeros` needs a positive `l1`."
+        rule = "`l1` must be positive with `target_nonzeros`."
         require(target_nonzeros is None or self.l1, rule, l1=l1)
         self.negative_weight = check_positive_number(
             "negative_weight", negative_weight, zero=True

@@ -152,7 +152,7 @@ class SparseRows(LazyRows):
         longest = int(transform.row_lengths.max(initial=0))
         require(
             longest <= self.max_nonzeros,
-            "`max_nonzeros` must be at least the largest number of a row.",
+            "`max_nonzeros` must be at least the non-zeros of any row.",
             max_nonzeros=self.max_nonzeros,
             of_a_row=longest,
         )
@@ -285,7 +285,7 @@ class FixedRows(TransformRows):
     def load(self, transform):
         require(
             transform.nnz == self.num_nonzeros,
-            f"A transform must have as many non-zeros, {self.num_nonzeros}.",
+            f"`transform` must have {self.num_nonzeros} non-zeros.",
             nnz=transform.nnz,
         )
         self._offsets.assign(transform.offsets)

@@ -401,8 +401,8 @@ def top_k_without(top_k, k, exclude, like, num_ids):
         number is not None
         and exclude.shape[:-1].is_compatible_with(leading)
         and k + number <= num_ids,
-        f"`exclude` must have at most {num_ids - k} ids in each row, padded by "
-        f"-1, to leave k={k} of {num_ids}.",
+        "`exclude` must have a fixed number of ids for each row, at most "
+        f"{num_ids - k} to leave k={k} of {num_ids}, padded by -1.",
         shape=tuple(exclude.shape),
     )
     ids, scores = top_k(k + number)

@@ -31,7 +31,7 @@ def calibrate_beam(
     k: int = 1,
     verbose: int = 1,
 ) -> dict:
-    """Sets the smallest beam width that reaches a given recall.
+    """Sets the beam width that reaches a given recall.
 
     Recall is the share of the `k` best classes that the search finds. Beam
     widths are doubled until it reaches `target_recall`. Call this after

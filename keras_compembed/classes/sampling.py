@@ -38,7 +38,7 @@ Noises = collections.namedtuple(
 )
 # With fewer classes than this, scoring all of them costs little more.
 MOST_SCORED = 2_000
-# Classes that a step scores if there are more.
+# Classes that a step scores if there are more than that.
 SCORED = 1_000
 # Minimum classes that an example scores, and maximum groups of examples with
 # separate noise samples.

@@ -240,7 +240,7 @@ def split_columns(matrix, num_parts):
     widths = _part_widths(width, num_parts)
     if width % num_parts == 0:
         return tf.reshape(matrix, (-1, num_parts, widths[0]))
-    # Columns that are missing read a column of zeros.
+    # Missing columns read a column of zeros.
     columns = np.full((num_parts, widths[0]), width)
     columns[_is_column(widths)] = np.arange(width)
     return tf.gather(tf.pad(matrix, ((0, 0), (0, 1))), columns, axis=1)

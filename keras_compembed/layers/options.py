@@ -289,14 +289,14 @@ def _dense(values, inputs, rows, ids, name):
     require(
         values.shape.rank != 2
         or is_ragged == isinstance(inputs, tf.RaggedTensor),
-        f"`{name}` of rank 2 must be ragged if `inputs` are, and only then.",
+        f"`{name}` of rank 2 must be ragged if and only if `inputs` are.",
         inputs=type(inputs).__name__,
     )
     if is_ragged:
         same_rows = tf.debugging.assert_equal(
             values.row_splits,
             tf.cast(inputs.row_splits, values.row_splits.dtype),
-            f"`{name}` must have rows as long as those of `inputs`.",
+            f"`{name}` must have the row lengths of `inputs`.",
         )
         with tf.control_dependencies([same_rows]):
             return rows.lay_out(tf.identity(values.flat_values), 0)

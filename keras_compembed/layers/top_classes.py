@@ -190,8 +190,8 @@ def top_k_model(
         sizes = [num_ids(head) for head in heads if head is not None]
         require(
             k is not None and all(len(x.shape) == 2 for x in model.outputs),
-            "`num_excluded` needs a `k`, and a model with one result for each "
-            "example.",
+            "`num_excluded` must be None unless `k` is given and `model` has "
+            "one result for each example.",
             k=k,
             outputs=[x.shape for x in model.outputs],
         )

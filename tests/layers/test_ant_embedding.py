@@ -220,7 +220,7 @@ def test_bad_transforms():
     ):
         with refused(name):
             layer.assign_transform(transform)
-    with pytest.raises(ValueError, match="as many non-zeros"):
+    with pytest.raises(ValueError, match="must have .* non-zeros"):
         kc.strip(make_layer()).assign_transform(np.zeros((30, 6)))
 
 
