@@ -410,8 +410,8 @@ def check_dtype(dtype, num_classes, name):
     if num_classes - 1 > largest:
         raise ValueError(
             f"`{name}` must be given labels with a dtype for all classes, 0 to "
-            f"{num_classes - 1}. Use integers. Received: dtype {dtype.name}, "
-            f"exact for whole numbers up to {largest}."
+            f"{num_classes - 1}, such as integers. Received: labels of dtype "
+            f"{dtype.name}, which is exact up to {largest}."
         )
 
 

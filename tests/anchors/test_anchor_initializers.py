@@ -105,7 +105,7 @@ def test_what_layers_take_as_initializer():
         first, second = np.split(layer.anchors.numpy(), 2)
         assert not np.allclose(first, second)
     np.testing.assert_array_equal(second, TABLE[:2])
-    with pytest.raises(ValueError, match="hold 3 initializers.*number=2"):
+    with pytest.raises(ValueError, match="have 3 initializers.*number=2"):
         make_layer(["dynamic"] * 2, transform=three).build()
 
 

@@ -59,7 +59,7 @@ def test_union():
     first, second = random_relations(), random_relations(seed=1)
     union = first | second
     np.testing.assert_array_equal(dense(union), dense(first) | dense(second))
-    with pytest.raises(ValueError, match="30 objects.*input_dim=31"):
+    with pytest.raises(ValueError, match="objects, 30.*input_dim=31"):
         _ = first | Relations([], 31)
 
 
