@@ -190,7 +190,16 @@ def test_files_that_are_named_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_english_is_plain(page):
     assert list(check_english.check_file(page)) == []
+
+
+def test_pages_are_short():
     assert list(check_english.check_sizes()) == []
+
+
+def test_english_of_code_is_plain():
+    """Docstrings, messages and comments."""
+    code = [*(ROOT / "keras_compembed").rglob("*.py"), ROOT / "CHANGELOG.md"]
+    assert [x for path in code for x in check_english.check_file(path)] == []
 
 
 def test_messages_of_the_faq_are_those_of_the_package():
