@@ -268,39 +268,44 @@ def make_figures(rows_by_seed, dataset, digest, args):
 
 def make_card(args, command):
     """What `saved_models/` says of the model, with figures by name."""
-    results = (
-        "Of {test_texts:,} held-out texts, {keras_accuracy:.1%} are right in "
-        "Keras and {litert_accuracy:.1%} in LiteRT. The model with its table, "
-        "{table[file_bytes]:,} bytes as a float32 file, has {table[mean]:.1%} "
-        "in Keras"
-    )
+    spread, note = "", ""
     if args.seeds > 1:
-        results += (
-            " ± {table[deviation]:.1%}, mean and standard deviation of "
-            "{seeds} trainings; with codes they are {of_seeds[mean]:.1%} ± "
-            "{of_seeds[deviation]:.1%}. This is the first of them"
+        spread = " ± {table[deviation]:.1%}"
+        note = (
+            "\n\nThe accuracy of the table is the mean and standard deviation "
+            "of {seeds} trainings. With codes they are {of_seeds[mean]:.1%} ± "
+            "{of_seeds[deviation]:.1%}. This model is the first of them."
         )
+    results = (
+        "Accuracy on {test_texts:,} held-out texts:\n\n"
+        "| model | bytes of the file | accuracy |\n|---|---:|---:|\n"
+        "| float32 table, in Keras | {table[file_bytes]:,} | "
+        "{table[mean]:.1%}" + spread + " |\n"
+        "| codes, in Keras | | {keras_accuracy:.1%} |\n"
+        "| codes, in LiteRT | {file_bytes:,} | {litert_accuracy:.1%} |" + note
+    )
     card = {
-        "summary": "Names the class of a text, one of {classes}.",
+        "summary": "Predicts the class of a text, one of {classes}.",
         "license": "other",
         "command": command,
-        "data": "It was trained with a table on {train_texts:,} texts of "
-        "{data} (digest {texts}); codes were learned for the table, and all "
-        "was fine-tuned.",
-        "results": results + ".",
-        "limits": "Nobody has looked where it fails. The licence of its texts "
-        "holds for it too.",
-        "inputs": f"ids of the first {args.length} words of a text, as "
-        "`keras.layers.TextVectorization` with `vocabulary.txt` gives them "
-        "(lower case, no punctuation), zeros behind.",
-        "outputs": "the probability of each class of `labels.txt`.",
+        "data": "A model with a float32 table was trained on "
+        "{train_texts:,} texts of {data} (digest {texts}). Codes were learned "
+        "for the table, and the model was fine-tuned.",
+        "results": results,
+        "limits": "Its errors have not been studied. The licence of its texts "
+        "applies to the model.",
+        "inputs": f"The ids of the first {args.length} words of a text, as "
+        "given by `keras.layers.TextVectorization` with `vocabulary.txt`: "
+        "lower case, no punctuation, zeros at the end.",
+        "outputs": "The probability of each class in `labels.txt`.",
         "files": {
-            "model.keras": "the Keras model, its embedding in "
-            f"{CODE_SHAPES[-1][0]} x {CODE_SHAPES[-1][1]} codes, float32",
-            "model.tflite": "the same for LiteRT, weights in int8",
-            "vocabulary.txt": "words, one a line; the line is the id; the "
-            "first two stand for the padding and for unknown words",
-            "sample.json": f"{SAMPLE} test texts with their labels, and the "
+            "model.keras": "the Keras model, float32, with an embedding of "
+            f"{CODE_SHAPES[-1][0]} x {CODE_SHAPES[-1][1]} codes",
+            "model.tflite": "the LiteRT file, int8 weights",
+            "labels.txt": "one class per line",
+            "vocabulary.txt": "one word per line; the line is the id; the "
+            "first two are the padding and the unknown word",
+            "sample.json": f"{SAMPLE} test texts with labels, and the "
             "accuracy on them",
         },
         "task": "text-classification",
@@ -308,20 +313,19 @@ def make_card(args, command):
     }
     if args.data == "docstrings":
         card |= {
-            "summary": "Given a Python docstring, names the module that it "
-            "comes from, one of {classes} of the standard library, numpy, "
-            "keras and tensorflow.",
+            "summary": "Predicts the module of a Python docstring, one of "
+            "{classes} of the standard library, numpy, keras and tensorflow.",
             "license": "apache-2.0",
-            "data": "It was trained with a table on {train_texts:,} docstrings "
-            "of the packages installed (digest {texts}); codes were learned "
-            "for the table, and all was fine-tuned.",
-            "limits": "It is a demonstration: it knows nothing but these "
-            "modules. Other versions of those packages give other texts, and "
-            "other kinds of processor other roundings; a run there is one "
-            "more draw.",
-            "attribution": "Docstrings in `sample.json` are their authors', "
-            "under the licences of Python (PSF), numpy (BSD), and keras and "
-            "tensorflow (Apache-2.0).",
+            "data": "A model with a float32 table was trained on "
+            "{train_texts:,} docstrings of the installed packages (digest "
+            "{texts}). Codes were learned for the table, and the model was "
+            "fine-tuned.",
+            "limits": "This is a demonstration: it has only these modules. "
+            "Other versions of the packages have other docstrings, and other "
+            "CPUs round differently, which changes the figures.",
+            "attribution": "The docstrings in `sample.json` are copyright of "
+            "their authors, under the licences of Python (PSF), numpy (BSD), "
+            "and keras and tensorflow (Apache-2.0).",
         }
     return card
 

@@ -42,43 +42,48 @@ QUICK = {
     "titles": "junior red baker,blue tailor for hire",
 }
 CARD = {
-    "summary": "Given a job title as a person types it, recommends the ten "
-    "that suit it best of {items:,} known ones.",
+    "summary": "Recommends the ten best of {items:,} known job titles for a "
+    "typed title.",
     "license": "cc-by-4.0",
     "data": "The titles are those of the O*NET database "
-    "(https://www.onetcenter.org/database.html), in a folder that `--data` or "
-    "the environment variable `COMPEMBED_DATA` names. An encoder of "
-    "words, pairs of words and letters was trained on the known titles to "
-    "name their occupations, {occupations:,} of them. Its table became codes "
-    "and it was trained on; its vectors of the titles are a table, which "
-    "became codes too.",
-    "results": "Of {test_titles:,} other titles, the first title that the "
-    "LiteRT file recommends has the right occupation for {litert[top_1]:.1%}, "
-    "one of the first five for {litert[top_5]:.1%}, one of the ten for "
-    "{litert[top_10]:.1%}. In Keras these are {keras[top_1]:.1%}, "
-    "{keras[top_5]:.1%} and {keras[top_10]:.1%}. With float32 tables, trained "
-    "as long and {table_bytes:,} bytes as a file, they are "
-    "{table[top_1]:.1%}, {table[top_5]:.1%} and {table[top_10]:.1%}.",
+    "(https://www.onetcenter.org/database.html), in the folder given by "
+    "`--data` or the environment variable `COMPEMBED_DATA`. An encoder of "
+    "words, word pairs and character n-grams was trained to predict the "
+    "occupations of the known titles, {occupations:,} in all. Its table was "
+    "compressed to codes, and the encoder was fine-tuned. The vectors of the "
+    "known titles are a second table, compressed to codes as well.",
+    "results": "How often a title of the right occupation is among the "
+    "first recommendations, for {test_titles:,} other titles:\n\n"
+    "| model | bytes of the file | first | first 5 | first 10 |\n"
+    "|---|---:|---:|---:|---:|\n"
+    "| float32 tables, in Keras | {table_bytes:,} | {table[top_1]:.1%} | "
+    "{table[top_5]:.1%} | {table[top_10]:.1%} |\n"
+    "| codes, in Keras | | {keras[top_1]:.1%} | {keras[top_5]:.1%} | "
+    "{keras[top_10]:.1%} |\n"
+    "| codes, in LiteRT | {file_bytes:,} | {litert[top_1]:.1%} | "
+    "{litert[top_5]:.1%} | {litert[top_10]:.1%} |\n\n"
+    "Both models had equal training.",
     "limits": "Titles are English, of the United States, and at most "
-    "{max_letters} letters long. It answers ten titles for any text, however "
-    "far: look at the scores, which are cosines. It knows titles, not people: "
-    "it is not for deciding about anyone.",
-    "attribution": "It includes information from the O*NET database by the "
-    "U.S. Department of Labor, Employment and Training Administration "
+    "{max_letters} letters long. The model returns ten titles for any text, "
+    "related or not: check their scores, which are cosines. Do not use it to "
+    "decide about people.",
+    "attribution": "This model includes information from the O*NET database "
+    "by the U.S. Department of Labor, Employment and Training Administration "
     "(USDOL/ETA), used under the CC BY 4.0 licence "
     "(https://creativecommons.org/licenses/by/4.0/). O*NET is a trademark of "
     "USDOL/ETA. Titles were put in lower case and selected, and this model "
-    "was trained on them; USDOL/ETA has not approved, endorsed or tested "
-    "that.",
-    "outputs": "the cosine of the typed title and each known title. The file "
-    "answers the ten best instead: `ids`, which are lines of `labels.txt` "
-    "counted from 0, and `scores`.",
+    "was trained on them. USDOL/ETA has not approved, endorsed or tested "
+    "these modifications.",
+    "outputs": "The cosines of the typed title and each known title. The "
+    "LiteRT file returns the ten best instead: `ids`, which are lines of "
+    "`labels.txt` counted from 0, and `scores`.",
     "files": {
-        "model.keras": "the Keras model, both tables in codes, float32; "
-        "`kc.top_k_model(model, 10)` answers as the file does",
-        "labels.txt": "known titles, one a line, in the order of ids",
-        "sample.json": f"{SAMPLE} test titles with their ids, and what the "
-        "file answered",
+        "model.keras": "the Keras model, float32, both tables in codes; "
+        "`kc.top_k_model(model, 10)` has the outputs of the file",
+        "model.tflite": "the LiteRT file, int8 weights",
+        "labels.txt": "one known title per line, in the order of ids",
+        "sample.json": f"{SAMPLE} test titles with their ids, and the outputs "
+        "of the file",
     },
     "language": "en",
     "tags": ["recommender"],
@@ -252,13 +257,14 @@ def hits(answers, right):
 
 def make_card(args, command):
     inputs = (
-        "ids of parts of a title in small letters: each word (a to z and 0 "
-        "to 9) as `<word>` and a blank, each two words that follow one "
-        "another as `<one> <two>`, then each 3, 4 and 5 characters in a row "
-        "of `<word>`. A part counts once and has the id `1 + CRC32(part) % "
-        f"{args.buckets - 1}`; the first {args.length} are taken, zeros are "
-        "behind. `vectorize` of `examples/job_titles.py` does this, and "
-        "`sample.json` has ids to try another against."
+        "Ids of the parts of a title in lower case. The parts are each word "
+        "(letters and digits) as `<word>` and a blank, each pair of "
+        "neighbouring words as `<one> <two>`, and each n-gram of 3 to 5 "
+        "characters of `<word>`. A part counts once. Its id is `1 + "
+        f"CRC32(part) % {args.buckets - 1}`. The first {args.length} ids are "
+        "used, padded with zeros at the end. `vectorize` of "
+        "`examples/job_titles.py` computes them. To test an implementation in "
+        "your app, compare it with the ids in `sample.json`."
     )
     return CARD | {"command": command, "inputs": inputs}
 

@@ -145,48 +145,47 @@ def make_card(args, tests):
         if value != getattr(defaults, name):
             command += f" --{name} {value}"
     return {
-        "summary": "Vectors of {words:,} English words, {columns} numbers "
-        "each, in {megabytes:.2f} MB: the most frequent words of film reviews.",
+        "summary": "Vectors of the {words:,} most frequent words of film "
+        "reviews in English: {columns} columns in {megabytes:.2f} MB.",
         "license": "other",
         "command": f"{command} --save saved_models/{args.save.name}",
-        "data": "The first {words:,} of 75,102 skip-gram vectors (gensim's "
-        "Word2Vec: window 5, 5 negative samples, 4 epochs) that were trained "
-        "for this project on the 100,000 reviews of the Large Movie Review "
-        "Dataset (Maas et al., 2011; texts alone, no ratings), the posts of 20 "
-        "Newsgroups and 63 books of Project Gutenberg. Words are those of the "
-        "reviews, in small letters, the most frequent first. Their mean and "
-        "their {directions} strongest directions were taken off, as Mu & "
-        "Viswanath (2018) do, https://arxiv.org/abs/1702.01417. What is left "
-        "is stored as {method}: {file_bytes:,} bytes in place of "
-        "{table_bytes:,} of float32. The table is in a folder that `--data` or "
-        "the environment variable `COMPEMBED_DATA` names; it is not in the "
-        "repository.",
-        "results": "Of word pairs, Spearman's correlation of cosines with what "
-        "people say, over the pairs whose words are known; of analogies, the "
-        "share that is right, among these words. `table` is float32 as it was "
-        "trained, `centred` is float32 less what was taken off, `these` are "
-        "the vectors of the file.\n\n"
+        "data": "The vectors are the first {words:,} of 75,102 skip-gram "
+        "vectors, trained by gensim's Word2Vec for this project. Its window "
+        "was 5, with 5 negative samples, for 4 epochs. The texts are the "
+        "100,000 reviews of the Large Movie Review Dataset (Maas et al.; "
+        "texts only, no ratings), with the posts of 20 Newsgroups and 63 "
+        "books of Project Gutenberg. The words are those of the reviews in "
+        "lower case, most frequent first. The mean and the {directions} strongest directions "
+        "were subtracted, as in [Mu & Viswanath "
+        "(2018)](https://arxiv.org/abs/1702.01417). The rest is stored as "
+        "{method}: {file_bytes:,} bytes instead of {table_bytes:,} of float32. "
+        "The original table is not in the repository; `--data` or the "
+        "environment variable `COMPEMBED_DATA` gives its folder.",
+        "results": "Scores of word pairs are Spearman correlations of cosines "
+        "with human ratings. Scores of analogies are accuracies. Both skip "
+        "questions with unknown words. `table` is the trained float32 table, "
+        "`centred` is the table after subtraction, and `these` are the vectors "
+        "of the file.\n\n"
         + table_of_scores(tests)
-        + "\n\nOf the ten nearest words of `centred`, {neighbours:.0%} are "
-        "among the ten nearest here.",
-        "limits": "They were trained on some 36 million words, most of them "
-        "about films: what is said of other subjects is known less well, and "
-        "a word has the sense that it has there. Reviewers write harsh "
-        "words and prejudice, and the vectors repeat them: they are no ground "
-        "for deciding about anyone. Words are single tokens of `[a-z0-9]`, "
+        + "\n\n{neighbours:.0%} of the ten nearest words of `centred` are "
+        "among the ten nearest words of the file.",
+        "limits": "The vectors were trained on some 36 million words, most of "
+        "them about films. Vectors of words on other subjects are less "
+        "accurate, and a word has its sense in film reviews. The reviews hold "
+        "harsh words and prejudice, and the vectors repeat them: do not use "
+        "them to decide about people. Words are single tokens of `[a-z0-9]`, "
         "perhaps with an apostrophe, or one of `! ? . , ;`.",
-        "attribution": "Vectors alone are here, and no text. The reviews come "
-        "without a licence file, for research; who published them asks to "
-        "cite Maas et al., Learning Word Vectors for Sentiment Analysis, ACL "
-        "2011. The posts of 20 Newsgroups are public Usenet "
-        "posts, without a licence file. The books are in the public domain in "
-        "the United States. Whoever needs more certainty should train vectors "
-        "of their own.",
+        "attribution": "The preset holds vectors only, no text. The reviews "
+        "come without a licence file, for research; their publishers ask you "
+        "to cite Maas et al., Learning Word Vectors for Sentiment Analysis, "
+        "ACL 2011. The posts of 20 Newsgroups are public Usenet posts without "
+        "a licence file. The books are in the public domain in the United "
+        "States. If you need more certainty, train your own vectors.",
         "files": {
             "vectors.npz": "words and vectors, for `kc.from_preset` or "
             "`kc.vectors.CompressedVectors.load`",
-            "sample.json": f"{SAMPLE} words, some of their numbers, and "
-            "their nearest words",
+            "sample.json": f"{SAMPLE} words, a few values of their vectors, "
+            "and their nearest words",
         },
         "language": "en",
         "tags": ("word-vectors", "feature-extraction"),

@@ -57,36 +57,40 @@ QUICK = {
     "fine_tune_epochs": 2,
 }
 CARD = {
-    "summary": "Given the docstring of a Python function or class, names the "
-    "module it is from, of {classes}: text in, label out, in one file that "
-    "MediaPipe's TextClassifier opens on phones and in browsers.",
+    "summary": "Predicts the module of a Python docstring, one of {classes}. "
+    "Text in, label out: MediaPipe's TextClassifier opens the file as it is, "
+    "on phones and in browsers.",
     "license": "apache-2.0",
     "task": "text-classification",
     "language": "en",
     "tags": ["mediapipe"],
-    "data": "The docstrings of Python, NumPy, Keras and TensorFlow, as "
-    "installed: {training_texts:,} to train on. A SentencePiece vocabulary of "
-    "{vocabulary_size:,} pieces was learned from them, and a classifier that "
-    "averages the vectors of pieces. Its table became {stored_as}, and it was "
-    "trained on.",
-    "results": "Of {test_texts:,} other docstrings, the LiteRT file names the "
-    "module of {small[file_accuracy]:.1%} through MediaPipe, the Keras model "
-    "of {small[keras_accuracy]:.1%}. With its float32 table, trained as long, "
-    "the same model has a file of {table[file_bytes]:,} bytes and names "
-    "{table[file_accuracy]:.1%}. The mean difference of {seeds} trainings is "
-    "{mean_gap_points:+.2f} points. A text takes {time_ratio:.2f} times as "
-    "long. Of the "
-    "{small[file_bytes]:,} bytes, the tokenizer takes {tokenizer_bytes:,}.",
-    "limits": "It knows these modules only, and answers one of them for any "
+    "data": "The model was trained on {training_texts:,} docstrings of "
+    "Python, NumPy, Keras and TensorFlow, as installed. Its tokenizer is a "
+    "SentencePiece vocabulary of {vocabulary_size:,} pieces learned from the "
+    "same texts. The classifier averages the vectors of the pieces. Its table "
+    "was compressed to {stored_as}, and the model was fine-tuned.",
+    "results": "Accuracy on {test_texts:,} other docstrings:\n\n"
+    "| model | bytes of the file | accuracy |\n|---|---:|---:|\n"
+    "| float32 table, in MediaPipe | {table[file_bytes]:,} | "
+    "{table[file_accuracy]:.1%} |\n"
+    "| {stored_as}, in Keras | | {small[keras_accuracy]:.1%} |\n"
+    "| {stored_as}, in MediaPipe | {small[file_bytes]:,} | "
+    "{small[file_accuracy]:.1%} |\n\n"
+    "Both models had equal training. The mean difference of {seeds} trainings "
+    "is {mean_gap_points:+.2f} points. The small file takes {time_ratio:.2f} "
+    "times as long for a text. Its tokenizer has {tokenizer_bytes:,} bytes.",
+    "limits": "It has only these modules and returns one of them for any "
     "text. It is an example of size, not a tool.",
-    "inputs": "one text, a string; long ones are read to their end.",
-    "outputs": "the probability of each module, in the order of `labels.txt`, "
-    "which is in the file as well.",
+    "inputs": "One text, a string of any length.",
+    "outputs": "The probability of each module, in the order of `labels.txt`. "
+    "The file holds the labels as well.",
     "files": {
-        "model.keras": "the Keras model, tokenizer included, its table "
-        "made small, all else float32",
-        "sample.json": f"{SAMPLE} test texts with their labels, and what the "
-        "file answered",
+        "model.keras": "the Keras model with its tokenizer, float32 except "
+        "for the compressed table",
+        "model.tflite": "the LiteRT file for MediaPipe, int8 weights",
+        "labels.txt": "one module per line",
+        "sample.json": f"{SAMPLE} test texts with labels, and the outputs of "
+        "the file",
     },
 }
 

@@ -34,7 +34,7 @@ def test_cards_say_what_the_files_say():
     assert {path.parent.name for path in cards} == set(NAMES)
     for path, card in cards.items():
         assert path.read_text("utf-8") == card, (
-            "Write the cards anew: python -m tools.write_cards"
+            "Write the cards again: python -m tools.write_cards"
         )
 
 

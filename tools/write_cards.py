@@ -1,9 +1,9 @@
-"""Writes the cards of `saved_models/` anew, from their records.
+"""Writes the cards of `saved_models/` again, from their records.
 
     python -m tools.write_cards
 
-For when the form of cards has changed. What they say comes from `preset.json`
-and `figures.json`, which stay as they are.
+Run it after a change to the form of cards. Their texts and figures come from
+`preset.json` and `figures.json`, which it does not change.
 """
 
 import json

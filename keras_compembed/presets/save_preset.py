@@ -209,7 +209,7 @@ def format_card(folder, record, figures):
         table.append(f"| `{name}` | {size:,} | {what} |")
     preset = record["name"]
     preset = preset if preset in NAMES else f"PATH/{preset}"
-    versions = [f"{name} {x}" for name, x in record["versions"].items()]
+    versions = [f"`{name} {x}`" for name, x in record["versions"].items()]
     sections = {
         "Files": "\n".join(table),
         "Input": card.get("inputs"),
@@ -217,7 +217,7 @@ def format_card(folder, record, figures):
         "Use": "```python\nimport keras_compembed as kc\n\n"
         f'loaded = kc.from_preset("{preset}")\n```',
         "How it was made": f"```sh\n{card['command']}\n```\n\n"
-        f"{card['data']}\n\n{', '.join(versions)} wrote the files.",
+        f"{card['data']}\n\nVersions: {', '.join(versions)}.",
         "Results": card["results"],
         "Limits": card["limits"],
         "Licence": f"`{card['license']}`. {card['attribution']}",
