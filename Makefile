@@ -1,5 +1,5 @@
 PYTHON ?= python3
-# Another Python gets an environment of its own, such as .venv-3.12.1.
+# Another Python has its own environment, such as .venv-3.12.1.
 ifndef VENV
 ifeq ($(PYTHON),python3)
 VENV := .venv
@@ -9,13 +9,13 @@ endif
 endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# It asks for absl-py 1, mediapipe for 2, and runs with 2. What it imports is in
-# the extra `dev`.
+# Installed without dependencies: it requires absl-py 1, but mediapipe requires 2.
+# It runs with absl-py 2. The other packages it needs are in the extra `dev`.
 TFMOT := "tensorflow-model-optimization>=0.8.1"
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# What PYTHON names, else the first of 3.10, 3.11 ... that is at hand. The
-# folders of pyenv come first: its shims in PATH may lead nowhere.
+# PYTHON if given, else the oldest Python found, from 3.10. pyenv's folders come
+# first, because its shims in PATH may not work.
 ifeq ($(origin PYTHON),file)
 OLDEST = $(shell PATH="$$(printf %s: ~/.pyenv/versions/*/bin)$$PATH"; \
 	for minor in 10 11 12 13; do command -v python3.$$minor && exit; done; \
@@ -29,8 +29,8 @@ endif
 demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
 
-# What XLA compiles, and models of all layers, stay in memory: those tests have
-# workers of their own. ARGS may name none of them.
+# Tests marked `apart` leave much in memory, so they run in separate workers.
+# Exit status 5: ARGS selected none of them.
 test: $(STAMP)
 	$(BIN)/python $(PYTEST) -m "not slow and not apart" $(ARGS)
 	$(BIN)/python $(PYTEST) -m "apart and not slow" $(ARGS) || [ $$? -eq 5 ]
@@ -38,7 +38,7 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python $(PYTEST) -m slow $(ARGS)
 
-# With the lowest versions that setup.cfg names, installed anew.
+# Tests with the lowest versions in setup.cfg, in a fresh environment.
 test-oldest:
 	$(OLDEST) -m venv --clear .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet uv
@@ -50,7 +50,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The site, in build/site. Fails on a broken link or an unknown name.
+# Builds the site in build/site. Fails on broken links and unknown names.
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[docs]"
 	$(BIN)/zensical build --strict --clean
