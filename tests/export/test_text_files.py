@@ -289,7 +289,7 @@ REFUSED = {
     "numbers": (
         lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]),
         "tf-text",
-        "a model of numbers",
+        "takes numbers",
     ),
     "two texts": (lambda: of_ids(2), "litert", "one input.*Received: inputs="),
     "ids out": (ids_out, "tf-text", "'word_tokenizer"),
