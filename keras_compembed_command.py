@@ -88,7 +88,7 @@ def _parser():
         "compress": (_add_compress, "compress the tables of a trained model"),
         "export": (_add_export, "write a model as a LiteRT (TFLite) file"),
         "report": (_add_report, "show the size of each embedding"),
-        "inspect": (_add_inspect, "show what is in a LiteRT or vector file"),
+        "inspect": (_add_inspect, "list what a LiteRT or vector file contains"),
         "learn": (_add_learn, "compress a file of word vectors"),
     }
     commands = parser.add_subparsers(

@@ -26,7 +26,7 @@ from keras_compembed.utils.validation import require
 _ROWS = 1024
 # Above this file size in bytes, only a sample of rows is compared.
 _LARGE_FILE, _SAMPLE = 500_000_000, 1 << 16
-# The largest integer up to which a dtype is exact.
+# The largest integer that is exact in a dtype.
 _EXACT = {
     "float64": 2**53,
     "float32": 2**24,

@@ -1,1 +1,1 @@
-"""Checks of arguments, files, names and sizes, for all other folders."""
+"""Helpers of all other folders: argument checks, files, names, sizes."""

@@ -4,7 +4,7 @@ import importlib
 
 
 def import_extra(module, extra):
-    """Imports `module`, or says which extra of this package brings it."""
+    """Imports `module`, or raises with the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -15,14 +15,13 @@ def import_extra(module, extra):
 
 
 def import_tensorflow_text():
-    """Imports tensorflow-text, or says which version tokenizers need."""
+    """Imports tensorflow-text, or raises with the version to install."""
     module = import_extra("tensorflow_text", "text")
-    # That of 2.18 writes beyond its memory in large batches.
+    # In 2.18 it writes beyond its memory in large batches.
     if tuple(map(int, module.__version__.split(".")[:2])) < (2, 21):
         raise ImportError(
-            "Tokenizers need tensorflow-text 2.21 or newer, whose "
-            "FastSentencepieceTokenizer keeps to its memory in large batches, "
-            "and TensorFlow of the same version. Received: tensorflow-text "
-            f"{module.__version__}."
+            "Tokenizers need tensorflow-text 2.21 or newer, and TensorFlow of "
+            "the same version: older ones corrupt memory in large batches. "
+            f"Received: tensorflow-text {module.__version__}."
         )
     return module

@@ -1,4 +1,4 @@
-"""Sizes of files, and writing them so that a failure keeps the old one."""
+"""Sizes of files, and safe writing: a failure keeps the old file."""
 
 import contextlib
 import decimal
@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from keras_compembed.utils.validation import check_boolean
 
-# What a folder must take to be tried at all.
+# Bytes of a test file in a folder.
 _ROOM = 1 << 14
-# What a full disk is called, where the system knows it.
+# Error numbers of a full disk, if the system has them.
 FULL = [
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG")
@@ -27,7 +27,7 @@ _VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _folders = set()
 
 
-# Bytes of a number of a weight in a LiteRT file, and numbers of the smallest
+# Bytes of an entry of a weight in a LiteRT file, and entries of the smallest
 # matrix that the converter makes int8.
 WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 _LEAST_INT8 = 1024
@@ -37,10 +37,10 @@ _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 @contextlib.contextmanager
 def replacing(path, overwrite=False):
-    """Yields a path beside `path`; renames it at the end."""
+    """Yields a temporary path and moves it to `path` at the end."""
     path = os.fspath(path)
     check_output(path, overwrite)
-    # A symbolic link stays: the file that it leads to is replaced.
+    # Keep a symbolic link and replace its target.
     target = os.path.realpath(path)
     with naming_path(path), temporary_folder(os.path.dirname(target)) as beside:
         temporary = os.path.join(beside, os.path.basename(path))
@@ -52,7 +52,7 @@ def replacing(path, overwrite=False):
 
 
 def _move_to_new(temporary, target):
-    """Raises if another process has made the target in the meantime."""
+    """Moves a file; raises if another process has made the target."""
     try:
         os.link(temporary, target)
     except (FileExistsError, FileNotFoundError):
@@ -64,7 +64,7 @@ def _move_to_new(temporary, target):
 
 @contextlib.contextmanager
 def naming_path(path):
-    """Makes errors of a full disk say what could not be written."""
+    """Adds the path to errors of a full disk."""
     try:
         yield
     except OSError as error:
@@ -81,13 +81,13 @@ def check_output(path, overwrite=False):
     if not os.path.isdir(folder):
         raise FileNotFoundError(
             "The folder of the output must exist. "
-            f"Received: {path!r}, and there is no folder {folder!r}."
+            f"Received: {path!r}, but there is no folder {folder!r}."
         )
     if os.path.isdir(path):
         raise IsADirectoryError(
             f"The output must be a file. Received: the folder {path!r}."
         )
-    # What leads to a file that a shell opened is not to be replaced by one.
+    # Do not replace /dev/stdout and the like.
     in_dev = os.path.realpath(os.path.dirname(path)) == "/dev"
     if in_dev or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(
@@ -95,7 +95,7 @@ def check_output(path, overwrite=False):
         )
     if os.path.lexists(path) and not overwrite:
         raise FileExistsError(
-            f"The output exists already: {path!r}. "
+            f"The output already exists: {path!r}. "
             "Pass `overwrite=True` to replace it."
         )
     check_room(folder, 0, f"of the output {path!r}", name)
@@ -103,12 +103,12 @@ def check_output(path, overwrite=False):
 
 def check_temporary_folder(room=0):
     """Raises if temporary files cannot be written; call it before long work."""
-    hint = "for temporary files; the environment variable TMPDIR names another"
-    # Python passes over a folder that does not serve without a word.
+    hint = "for temporary files; set the environment variable TMPDIR to another"
+    # Python silently skips an unusable folder.
     for variable in _VARIABLES if tempfile.tempdir is None else ():
         folder = os.environ.get(variable)
         if folder:
-            hint = f"for temporary files, which {variable} names"
+            hint = f"for temporary files, set by {variable}"
             if not os.path.isdir(folder):
                 raise FileNotFoundError(
                     f"The folder {hint}, must exist. Received: "
@@ -118,13 +118,13 @@ def check_temporary_folder(room=0):
     else:
         folder = tempfile.gettempdir()
         if folder in _folders:
-            # The command has one of its own.
+            # The command has its own folder.
             folder = os.path.dirname(folder)
     check_room(folder, room, hint)
 
 
 def check_room(folder, room, whose, name="file"):
-    """Raises unless a file can be made in a folder, and grow so large."""
+    """Raises unless a folder has room for a file of `room` bytes."""
     try:
         with (
             temporary_folder(folder) as beside,
@@ -136,7 +136,7 @@ def check_room(folder, room, whose, name="file"):
             f"Cannot write to the folder {folder!r} {whose}: {error.strerror}."
         ) from error
     disk = shutil.disk_usage(folder)
-    # Some network folders do not know.
+    # Some network folders give 0.
     if disk.total and disk.free < room:
         raise OSError(
             f"Cannot write to the folder {folder!r} {whose}: at least "
@@ -146,9 +146,9 @@ def check_room(folder, room, whose, name="file"):
 
 @contextlib.contextmanager
 def temporary_folder(parent):
-    """A folder that is there for a while; yields its path."""
-    # Its name is known before it is made: `remove_temporary_folders` may be
-    # called at any moment.
+    """Yields the path of a new folder, removed at the end."""
+    # Note the name first: `remove_temporary_folders` may be called at any
+    # moment.
     folder = os.path.join(parent, f".writing-{secrets.token_hex(8)}")
     _folders.add(folder)
     try:
@@ -160,7 +160,7 @@ def temporary_folder(parent):
 
 
 def remove_temporary_folders():
-    """Removes those that are there, before the process ends at once."""
+    """Removes all temporary folders before the process is killed."""
     for folder in list(_folders):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -168,7 +168,7 @@ def remove_temporary_folders():
 def format_bytes(count):
     """`1816032` as `"1.82 MB"`; a kB is 1,000 bytes, as in an app store."""
     for unit, size in _UNITS:
-        # What would round to 1000 of a unit is 1 of the next.
+        # Values that round to 1000 get the next unit.
         if count >= size - size / 2000:
             number = count / size
             decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
@@ -193,14 +193,14 @@ def count_bytes(variables):
 
 
 def count_litert_bytes(num_numbers, quantize=None):
-    """Bytes that a matrix of codewords or the like takes in a LiteRT file."""
+    """Bytes of a matrix of codewords or anchors in a LiteRT file."""
     if quantize == "int8" and num_numbers < _LEAST_INT8:
         quantize = None
     return WEIGHT_BYTES[quantize] * num_numbers
 
 
 def number_of_bytes(name, value):
-    """`"500k"`, `"2 MB"` or an integer as a number of bytes."""
+    """A size in bytes, from `"500k"`, `"2 MB"` or an integer."""
     if isinstance(value, str):
         found = re.fullmatch(
             r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+) ?([kmg]?)b?",
@@ -215,7 +215,7 @@ def number_of_bytes(name, value):
         count = value if is_whole and not isinstance(value, bool) else 0
     if count <= 0 or count != int(count):
         raise ValueError(
-            f"`{name}` must be a number of bytes, such as 500000, '500k' or "
+            f"`{name}` must be a size in bytes, such as 500000, '500k' or "
             f"'2MB'. Received: {name}={value!r}."
         )
     return int(count)

@@ -1,10 +1,10 @@
-"""Layers of a model by name, and the layers and names of its outputs."""
+"""Layers of a model by name, and names of its outputs."""
 
 import keras
 
 
 def layer_paths(root):
-    """Paths of all layers in a layer, however deep, each layer once."""
+    """Paths of all nested layers of a layer, each layer once."""
     paths, seen = {}, set()
 
     def search(layer, path):
@@ -20,17 +20,17 @@ def layer_paths(root):
 
 
 def inner_layers(layer):
-    """Layers that a layer, or a model, holds itself."""
+    """Direct sublayers of a layer or model."""
     return layer._flatten_layers(include_self=False, recursive=False)
 
 
 def all_layers(root):
-    """A layer and those in it, each once, however deep."""
+    """A layer and all its nested layers, each once."""
     return root._flatten_layers()
 
 
 def own_variables(layer):
-    """Variables of a layer, without those of layers in it."""
+    """Variables of a layer, without those of sublayers."""
     found = {}
     for value in vars(layer).values():
         for each in value if isinstance(value, list) else [value]:
@@ -40,7 +40,7 @@ def own_variables(layer):
 
 
 def named_layers(root, classes):
-    """Layers of some classes by name, or by path where a name repeats."""
+    """Layers of some classes by name, or by path if a name repeats."""
     paths = {
         path: layer
         for path, layer in layer_paths(root).items()
@@ -65,7 +65,7 @@ def layer_of(tensor):
     """The layer that a symbolic tensor comes from."""
     history = tensor._keras_history
     while is_open(history.operation):
-        # A model within a model: its own last layer.
+        # A nested model: use its last layer.
         inner = history.operation.outputs[history.tensor_index]
         history = inner._keras_history
     return history.operation
@@ -89,14 +89,14 @@ def node_of(tensor):
 
 
 def is_open(layer):
-    """Whether a layer is a model whose own layers are known."""
+    """Whether a layer is a Sequential or functional model."""
     return isinstance(layer, keras.Model) and bool(
         getattr(layer, "outputs", None)
     )
 
 
 def output_names(model):
-    """Names of the outputs of a model: keys, or those of layers."""
+    """Names of the outputs of a model: keys or names of layers."""
     if isinstance(model, keras.Sequential):
         return [layer_of(output).name for output in model.outputs]
     paths = keras.tree.flatten_with_path(model.output)

@@ -1,4 +1,4 @@
-"""What layers and models keep in files, and read from there."""
+"""Configs, states and arrays in saved files."""
 
 import base64
 import zipfile
@@ -11,11 +11,11 @@ _KEY = "seed_state"
 
 
 def read_also(*names):
-    """Reads a class from files that have it by other names."""
+    """Registers other names of a class, as used in older files."""
 
     def register(cls):
         for name in names:
-            # Keras finds the weights in a file by the names of classes.
+            # Keras finds weights in a file by class names.
             same = type(name, (cls,), {"__module__": cls.__module__})
             keras.saving.register_keras_serializable("keras_compembed")(same)
         return cls
@@ -24,7 +24,7 @@ def read_also(*names):
 
 
 class Settings:
-    """Base of settings whose attributes are the constructor's arguments."""
+    """Base of settings; attributes equal constructor arguments."""
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -36,14 +36,14 @@ class Settings:
 
 
 def get_settings(cls, identifier):
-    """One of a class, of itself, its serialized form or first argument."""
+    """An object of `cls`, from itself, its config or its first argument."""
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     return identifier if isinstance(identifier, cls) else cls(identifier)
 
 
 def serialize_part(part):
-    """The config of a part of a layer, which may be a part of others too."""
+    """The config of a part of a layer; several layers may share it."""
     config = keras.saving.serialize_keras_object(part)
     if "shared_object_id" in config:
         return config
@@ -51,15 +51,15 @@ def serialize_part(part):
 
 
 def pack_array(array):
-    """An array as a dict for JSON, compressed."""
+    """Packs an array in a JSON dict, compressed."""
     if array is None:
         return None
     array = np.asarray(array)
     array = array.astype(array.dtype.newbyteorder("<"))
-    # First bytes of all numbers first: of small ones, most bytes are equal.
+    # Group first bytes of all numbers, then second ones: many are equal.
     planes = np.frombuffer(array.tobytes(), "uint8")
     planes = planes.reshape(-1, array.dtype.itemsize).T
-    # Of higher levels text is hardly shorter.
+    # Higher levels save little.
     packed = zlib.compress(planes.tobytes(), level=1)
     return {
         "dtype": array.dtype.name,
@@ -76,17 +76,17 @@ def unpack_array(packed):
     planes = zlib.decompress(base64.b64decode(packed["bytes"]))
     planes = np.frombuffer(planes, "uint8").reshape(dtype.itemsize, -1)
     array = np.frombuffer(planes.T.tobytes(), dtype)
-    # Of this machine's order of bytes, and to be written to.
+    # A writable copy in native byte order.
     return array.reshape(packed["shape"]).astype(packed["dtype"])
 
 
 def save_seed(store, generator):
-    """Puts a state into what `save_own_variables` is given."""
+    """Adds a seed to the store of `save_own_variables`."""
     store[_KEY] = generator.state.numpy()
 
 
 def load_seed(store, generator):
-    """Takes the state from what `load_own_variables` is given."""
+    """Restores a seed from the store of `load_own_variables`."""
     arrays = {key: store[key] for key in store.keys()}
     state = arrays.pop(_KEY, None)
     if state is not None:
@@ -95,7 +95,7 @@ def load_seed(store, generator):
 
 
 class PackedConfig:
-    """Configs that hold arguments: `_settings`, and `_arrays` packed."""
+    """Configs of arguments: `_settings`, and `_arrays` packed."""
 
     _settings = ()
     _arrays = ()
@@ -113,16 +113,16 @@ class PackedConfig:
 
 
 class WholeLoad:
-    """Checks the shapes in a file before the first weight is set."""
+    """Checks all shapes in a file before it sets weights."""
 
     def load_own_variables(self, store):
-        # Its own come first.
+        # Own weights come first.
         own = {str(i): each for i, each in enumerate(self.weights)}
         check_shapes(self, store, own)
         super().load_own_variables(store)
 
     def _add_state(self, name, values, dtype="int32"):
-        """A weight that starts as an array and no optimizer changes."""
+        """Adds a non-trainable weight with initial values."""
         return self.add_weight(
             name=name,
             shape=np.shape(values),
@@ -134,18 +134,18 @@ class WholeLoad:
 
 
 def check_shapes(layer, store, variables):
-    """Raises if a file has arrays of other shapes than a layer."""
+    """Raises if arrays in a file do not fit the layer."""
     for key, variable in variables.items():
         if key in store.keys() and store[key].shape != variable.shape:
             raise ValueError(
-                f"The weights of the layer {layer.name!r} must have its "
-                f"shapes, {tuple(variable.shape)} of {variable.path!r}. "
+                f"Saved weights must fit the layer {layer.name!r}: "
+                f"{variable.path!r} has the shape {tuple(variable.shape)}. "
                 f"Received: {tuple(store[key].shape)}."
             )
 
 
 def check_saved_words(path):
-    """Raises if Keras reads other words from a file than were saved."""
+    """Raises if Keras would read a vocabulary with other ids."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if not name.endswith("vocabulary.txt"):
@@ -153,11 +153,11 @@ def check_saved_words(path):
             for word in archive.read(name).decode().split("\n"):
                 if word and word.splitlines() != [word]:
                     raise ValueError(
-                        "Vocabularies that Keras reads from a `.keras` file "
-                        "must have no words with line ends in them, such as "
-                        "U+0085: ids of other words would be others. "
-                        f"Received: the word {word!r}. Save a copy of the "
-                        "model as it was trained, by `keras_compembed."
-                        "compress_model` or `prune_vocabulary`: "
-                        "those keep words in another place."
+                        "Vocabularies in a `.keras` file must have no words "
+                        "with line ends, such as U+0085: Keras would shift the "
+                        f"ids after them. Received: the word {word!r}. "
+                        "From the trained model in memory, save a copy by "
+                        "`keras_compembed.compress_model` or "
+                        "`prune_vocabulary`, which store words in another "
+                        "place."
                     )

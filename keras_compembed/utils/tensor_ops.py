@@ -1,4 +1,4 @@
-"""Rows and scores as tensors: some at a time, each once, without overflow."""
+"""Tensor ops for rows and scores: in parts, deduplicated, stable."""
 
 import functools
 import weakref
@@ -8,16 +8,16 @@ import tensorflow as tf
 # Vectors at a time, and rows for each.
 _VECTORS = 1024
 _ROWS = 4096, 1 << 18
-# Numbers in the largest tensor held.
+# Elements of the largest tensor in memory.
 MOST_NUMBERS = 1 << 22
-# Classes to be scored at a time, if there are many rows.
+# Classes to score at a time, if there are many rows.
 _CLASSES = 4096
-# Parts of a table that a graph has one behind the other.
+# The most parts of a table that a graph unrolls.
 _MOST_PARTS = 16
 
 
 def custom_gradient(function):
-    """`tf.custom_gradient`, but graphs and their models can be freed."""
+    """`tf.custom_gradient` without a leak of graphs and models."""
     differentiable = tf.custom_gradient(function)
 
     @tf.autograph.experimental.do_not_convert
@@ -27,8 +27,8 @@ def custom_gradient(function):
             return differentiable(*args)
         graph, results = tf.compat.v1.get_default_graph(), []
 
-        # TensorFlow keeps what this returns for ever. So the gradient becomes
-        # the graph's, and tensors are taken out of the list.
+        # TensorFlow keeps this gradient function forever. Move it to the graph,
+        # and take tensors out of the list.
         @tf.custom_gradient
         def compute(*args):
             result, gradient = function(*args)
@@ -45,7 +45,7 @@ def custom_gradient(function):
 
 
 def each_once(compose, ids):
-    """Vectors of ids, each composed once however often its id is there."""
+    """Vectors of ids; repeated ids are composed once."""
     if in_xla():
         return compose(ids)
     different, places = tf.unique(ids)
@@ -53,16 +53,16 @@ def each_once(compose, ids):
 
 
 def repeat_rows(rows, places):
-    """As `tf.gather`, with gradients that half precision holds."""
+    """Like `tf.gather`, with gradients summed in float32."""
     if rows.dtype not in (tf.float16, tf.bfloat16):
         return tf.gather(rows, places)
-    # Gradients are added up where the shape is taken back.
+    # Gradients are summed at this reshape.
     exact = tf.reshape(tf.cast(rows, "float32"), tf.shape(rows))
     return tf.cast(tf.gather(exact, places), rows.dtype)
 
 
 def weighted_sums(rows, weights):
-    """Adds up the rows of each group."""
+    """Weighted sums of the rows of each group."""
     width = rows.shape[-1]
     shape = tf.concat([tf.shape(weights), [width]], axis=0)
     rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
@@ -93,7 +93,7 @@ def _top_rows(vectors, k, num_rows, score):
     else:
         most = min(max(MOST_NUMBERS // max(count, 1), _ROWS[0]), _ROWS[1])
         size = min(max(most, k), num_rows)
-    # Of a size that XLA knows, but only outside the loop.
+    # XLA knows this size only outside the loop.
     offsets = tf.range(size)
     lowest = tf.constant(-float("inf"), vectors.dtype)
 
@@ -101,13 +101,13 @@ def _top_rows(vectors, k, num_rows, score):
         exists = start + offsets < num_rows
         part = tf.minimum(start + offsets, num_rows - 1)
         scores = tf.where(exists, score(part), lowest)
-        # Lower ids stand first, and win among equal ones.
+        # Lower ids come first and win ties.
         every = tf.broadcast_to(part, tf.shape(scores))
         best, places = tf.math.top_k(tf.concat([best, scores], 1), k)
         ids = tf.gather(tf.concat([ids, every], 1), places, batch_dims=1)
         return start + size, best, ids
 
-    # Not from the lowest scores: rows may score as low, or NaN.
+    # Start from real rows: scores may be minus infinity or NaN.
     best, ids = tf.math.top_k(score(offsets), k)
     _, best, ids = tf.while_loop(
         lambda start, *_: start < num_rows,
@@ -124,7 +124,7 @@ def _top_rows(vectors, k, num_rows, score):
 
 
 def chunk_sizes(rows, num_classes, *numbers):
-    """How many rows, and for these how many classes, to score at a time."""
+    """Numbers of rows and of classes to score at a time."""
     numbers = max(1, *numbers)
     most = max(1, MOST_NUMBERS // numbers)
     classes = _CLASSES if rows is None else MOST_NUMBERS // max(1, rows)
@@ -133,17 +133,17 @@ def chunk_sizes(rows, num_classes, *numbers):
 
 
 def in_parts(compute, inputs, results, size):
-    """Results for all rows, computed for so many rows at a time."""
+    """Results for all rows, computed for `size` rows at a time."""
     known = inputs[0].shape[0]
     if known and known <= size:
         return compute(*inputs)
     rows = tf.shape(inputs[0])[0]
     size = tf.minimum(size, rows)
-    # Of a size that XLA knows, but only outside the loop.
+    # XLA knows this size only outside the loop.
     offsets = tf.range(size)
 
     def add(start, *results):
-        # The last part is as large as others, and repeats the last row.
+        # The last part has the same size and overlaps the one before.
         part = tf.minimum(start + offsets, rows - 1)
         computed = compute(*(tf.gather(values, part) for values in inputs))
         return start + size, *(
@@ -155,20 +155,20 @@ def in_parts(compute, inputs, results, size):
         lambda start, *_: start < rows,
         add,
         (0, *results),
-        # Else ten parts are in memory.
+        # By default, ten parts would be in memory.
         parallel_iterations=1,
     )
     return results
 
 
 def of_all_ids(compute, number, size=None):
-    """Rows of ids from 0 to `number - 1`, computed for some at a time."""
+    """Rows of ids from 0 to `number - 1`, computed in parts."""
     size = max(size or number, -(-number // _MOST_PARTS))
     one = _one_at_run_time()
     parts = []
     for start in range(0, number, size):
         length = min(size, number - start)
-        # One after the other, else all are in memory.
+        # One part after the other, to save memory.
         with tf.control_dependencies(parts[-1:]):
             ids = tf.range(start, start + length * one)
         rows = compute(ids)
@@ -178,20 +178,20 @@ def of_all_ids(compute, number, size=None):
 
 
 def in_xla():
-    """Whether XLA compiles what is being traced."""
-    # What TensorFlow exports for Keras.
+    """Whether XLA compiles the current graph."""
+    # TensorFlow exports this for Keras.
     return tf.__internal__.get_enclosing_xla_context() is not None
 
 
 def _one_at_run_time():
-    """1, which a converter does not know before the file runs."""
+    """The number 1, which the converter cannot fold."""
     if tf.executing_eagerly() or in_xla():
         return 1
     return tf.while_loop(lambda one: one < 1, lambda one: [one + 1], [0])[0]
 
 
 def of_all_ids_again(compute, number, size, sources):
-    """Rows `compute(ids, *sources)`, whose gradient computes parts again."""
+    """Rows `compute(ids, *sources)`; the gradient recomputes parts."""
 
     @custom_gradient
     def compute_parts(*sources):
@@ -227,22 +227,22 @@ def of_all_ids_again(compute, number, size, sources):
 
 
 def split_rows(rows, number, size):
-    """`number` rows as parts `(parts, size, ...)`; the last ends in zeros."""
+    """`number` rows in parts `(parts, size, ...)`, padded with zeros."""
     rows = tf.pad(rows, [[0, -number % size], [0, 0]])
     return tf.reshape(rows, (-1, size, tf.shape(rows)[1]))
 
 
-# What TensorFlow derives passes over the scores three times more.
+# TensorFlow's own gradient makes three more passes over the scores.
 @custom_gradient
 def log_sum_exp(*parts):
-    """`log(sum(e^scores))` over the last axis, minus infinity if of nothing."""
+    """`log(sum(e^scores))` over the last axis; minus infinity if empty."""
     largest = functools.reduce(
         tf.maximum, [tf.reduce_max(part, axis=-1) for part in parts]
     )
     finite = tf.where(largest > float("-inf"), largest, 0.0)
     exponentials = [tf.exp(part - finite[..., None]) for part in parts]
     total = tf.add_n([tf.reduce_sum(part, axis=-1) for part in exponentials])
-    # Not `total > 0`, which NaN is not.
+    # Not `total > 0`, which is false for NaN.
     positive = tf.logical_not(total <= 0)
     total = tf.where(positive, total, 1.0)
     logarithm = tf.where(positive, tf.math.log(total) + finite, float("-inf"))
@@ -256,13 +256,13 @@ def log_sum_exp(*parts):
 
 
 def log_add_exp(first, second):
-    """`log(e^first + e^second)`; either, or both, may be minus infinity."""
+    """`log(e^first + e^second)`; both may be minus infinity."""
     first = tf.broadcast_to(first, tf.shape(second))
     return log_sum_exp(tf.stack([first, second], axis=-1))
 
 
 def without_nan(scores):
-    """Scores with minus infinity for NaN, which `top_k` would put anywhere."""
+    """Scores with NaN as minus infinity; `top_k` puts NaN anywhere."""
     return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
 
 

@@ -1,11 +1,11 @@
-"""Texts in the form that Keras trains and evaluates on."""
+"""Texts in the form that Keras trains on."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def with_text_tensors(data):
-    """Data in which arrays of texts are tensors."""
+    """Data with arrays of texts as tensors."""
     if isinstance(data, dict):
         return {name: with_text_tensors(each) for name, each in data.items()}
     if isinstance(data, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Checks of arguments, with messages in Keras's style."""
+"""Argument checks with messages in Keras's style."""
 
 import numbers
 import re
@@ -10,18 +10,17 @@ import numpy as np
 
 MAX_CODEBOOK_SIZE = 65536
 _CHUNK_ELEMENTS = 1 << 22
-# Squares of larger and smaller numbers, and sums of them, are out of reach of
-# float32.
+# Beyond these, float32 cannot hold squares and their sums.
 _LARGEST, _SMALLEST = 1e12, 1e-12
-# A row that is longer than most by more than this takes float32's digits from
-# the others: with 1e4, they come out worse than zeros.
+# A row longer than most by more than this factor costs the others float32
+# precision: at 1e4, they become worse than zeros.
 _UNEVEN = 1e3
 
 
 def require(condition, rule, **received):
-    """Raises a ValueError that gives the rule and what was received."""
+    """Raises a ValueError with the rule and the received values."""
     if not condition:
-        # Of a list of a million words, the beginning; arrays in one line.
+        # Cut long lists; print arrays in one line.
         values = ", ".join(
             f"{key}={' '.join(repr(x)[:1000].split())}"
             for key, x in received.items()
@@ -49,7 +48,7 @@ def check_positive_int(name, value, minimum=1, maximum=None, optional=False):
 
 
 def check_code_shape(num_codebooks, codebook_size):
-    """Returns both as integers, or raises if no code has that shape."""
+    """Returns both as integers, or raises if out of range."""
     return (
         check_positive_int("num_codebooks", num_codebooks),
         check_positive_int(
@@ -59,7 +58,7 @@ def check_code_shape(num_codebooks, codebook_size):
 
 
 def check_version(name, text):
-    """Returns `"2.17"` as `(2, 17, 0)`, or raises if it is no version."""
+    """Returns `"2.17"` as `(2, 17, 0)`, or raises."""
     require(
         isinstance(text, str) and re.fullmatch(r"[0-9]+(\.[0-9]+){1,2}", text),
         f"`{name}` must be a version such as '2.17'.",
@@ -82,7 +81,7 @@ def check_positive_number(name, value, zero=False):
 
 
 def check_sparsity(name, value):
-    """Returns a share of zeros as a `float`, or raises if it is none."""
+    """Returns a share of zeros as a `float`, or raises."""
     require(
         _is_a(numbers.Real, value) and 0 <= value < 1,
         f"`{name}` must be a number from 0 to below 1.",
@@ -92,7 +91,7 @@ def check_sparsity(name, value):
 
 
 def check_seed(seed):
-    """Returns a seed as an `int`, or None, or raises if it is neither."""
+    """Returns a seed as an `int` or None, or raises."""
     require(
         seed is None or (_is_a(numbers.Integral, seed) and seed >= 0),
         "`seed` must be None or an integer of at least 0.",
@@ -102,7 +101,7 @@ def check_seed(seed):
 
 
 def check_label(name, value):
-    """Returns `value`, or raises if it is neither None nor an integer."""
+    """Returns `value`, or raises unless it is None or an integer."""
     require(
         value is None or _is_a(numbers.Integral, value),
         f"`{name}` must be None or an integer.",
@@ -112,17 +111,17 @@ def check_label(name, value):
 
 
 def _is_a(kind, value):
-    """Whether a value is a number of a kind: a boolean is none."""
+    """Whether a value is a number of a kind, and no boolean."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def check_order(name, items):
-    """Returns a list, or raises if items have no order that rows could have."""
+    """Returns a list, or raises if items have no order."""
     if isinstance(items, Mapping | Set):
         hint = ""
         if isinstance(items, Mapping):
             hint = (
-                " If it holds the rows of its keys, pass "
+                " If its values are row numbers, pass "
                 f"`sorted({name}, key={name}.get)`."
             )
         raise ValueError(
@@ -133,7 +132,7 @@ def check_order(name, items):
 
 
 def check_boolean(name, value):
-    """Returns `value` as a `bool`, or raises if it is none."""
+    """Returns `value` as a `bool`, or raises."""
     require(
         isinstance(value, bool | np.bool_),
         f"`{name}` must be True or False.",
@@ -143,7 +142,7 @@ def check_boolean(name, value):
 
 
 def check_new_rows(vectors, width, name="vectors"):
-    """Returns vectors of new ids, or raises if they are none."""
+    """Returns vectors of new ids, or raises."""
     require(
         np.ndim(vectors) != 2 or len(vectors),
         f"`{name}` must have a row for each new id.",
@@ -153,8 +152,8 @@ def check_new_rows(vectors, width, name="vectors"):
 
 
 def check_choice(name, value, choices):
-    """Returns that of `choices` which is `value`, or raises if none is."""
-    # A float equals integers, and an array is compared number by number.
+    """Returns the item of `choices` equal to `value`, or raises."""
+    # Floats equal integers, and arrays compare by element.
     is_word = isinstance(value, (str, int, np.integer, type(None)))
     found = [each for each in choices if is_word and value == each]
     allowed = ", ".join(map(repr, choices))
@@ -163,7 +162,7 @@ def check_choice(name, value, choices):
 
 
 def check_table(table, name="table", width=None, shards=False):
-    """Checks a matrix of vectors without copying it."""
+    """Checks a table without copying it."""
     if shards and isinstance(table, list) and table:
         if all(isinstance(x, np.ndarray) and x.ndim == 2 for x in table):
             table = TableShards(table)
@@ -172,7 +171,7 @@ def check_table(table, name="table", width=None, shards=False):
         table = _as_array(name, table)
     require(
         table.ndim == 2 and 0 not in table.shape,
-        f"`{name}` must have two axes, (rows, columns), neither of them empty.",
+        f"`{name}` must have two non-empty axes, (rows, columns).",
         shape=table.shape,
     )
     require(
@@ -199,7 +198,7 @@ def check_table(table, name="table", width=None, shards=False):
 def check_fitted_table(
     table, width=None, smallest=_SMALLEST, shards=False, warn=True
 ):
-    """Returns a table, or raises if nothing can be fitted to it."""
+    """Returns a table, or raises if float32 cannot fit it."""
     table = check_table(table, width=width, shards=shards)
     rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
     sizes = np.zeros(len(table))
@@ -212,17 +211,17 @@ def check_fitted_table(
     largest = sizes.max()
     if largest > _LARGEST or 0 < largest < smallest:
         raise ValueError(
-            "`table` must have numbers whose squares float32 can hold: the "
-            f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
-            f"whose largest is {largest:g}. Multiply the table by a constant."
+            f"The largest entry of `table` must be from {_SMALLEST:g} to "
+            f"{_LARGEST:g}, for squares in float32. Received: a table with the "
+            f"largest entry {largest:g}. Multiply the table by a constant."
         )
     half = np.median(sizes[sizes > 0]) if warn and largest else largest
     if largest > _UNEVEN * half:
         warnings.warn(
-            f"The largest number of `table` is {largest:g}, while half of "
-            f"its rows have none above {half:g}. What is fitted to squared "
-            "errors fits the longest row, and can lose the others. Leave it "
-            "out, or make it shorter.",
+            f"The largest entry of `table` is {largest:g}, but half of its "
+            f"rows have none above {half:g}. Squared error favors the longest "
+            "row, and the others may be lost. Leave the longest row out, or "
+            "scale it down.",
             stacklevel=3,
         )
     return table
@@ -239,7 +238,7 @@ def _as_array(name, value):
 
 
 def float_chunks(table, rows=None):
-    """Yields `(start, float32 rows)` over a table, a bounded part at a time."""
+    """Yields `(start, float32 rows)` of a table, in bounded parts."""
     rows = rows or max(1, _CHUNK_ELEMENTS // table.shape[1])
     for start in range(0, table.shape[0], rows):
         with np.errstate(over="ignore"):
@@ -250,7 +249,7 @@ def float_chunks(table, rows=None):
 
 
 def check_sample_weight(sample_weight, num_rows):
-    """Returns `sample_weight` as float32 of mean 1, or None."""
+    """Returns `sample_weight` as float32 with mean 1, or None."""
     if sample_weight is None:
         return None
     weight = check_scores("sample_weight", sample_weight, "row of the table")
@@ -269,7 +268,7 @@ def check_sample_weight(sample_weight, num_rows):
 
 
 def check_scores(name, scores, owner="id"):
-    """Returns finite numbers of at least 0, one per id, as float64."""
+    """Returns finite numbers of at least 0, one for each id, as float64."""
     scores = _as_array(name, scores)
     require(
         scores.ndim == 1 and scores.size and scores.dtype.kind in "fiub",
@@ -288,7 +287,7 @@ def check_scores(name, scores, owner="id"):
 
 
 def check_one_a_class(name, values, num_classes):
-    """Raises unless there is one value for each class."""
+    """Raises unless `values` has one entry for each class."""
     require(
         len(values) == num_classes,
         f"`{name}` must have one entry for each class.",
@@ -298,11 +297,11 @@ def check_one_a_class(name, values, num_classes):
 
 
 def check_unattached(part):
-    """Raises if a selector or a noise has a layer already."""
+    """Raises if a selector or noise distribution already has a layer."""
     require(
         part.num_classes is None,
-        "A selector and a noise must belong to one layer. Make one for each: "
-        "`part.from_config(part.get_config())`.",
+        "A selector or noise distribution must belong to one layer. Make a "
+        "copy for each layer: `part.from_config(part.get_config())`.",
         part=part,
     )
 
@@ -318,7 +317,7 @@ def check_class_counts(class_counts, num_classes):
         f"num_classes={num_classes}.",
         entries=len(class_counts),
     )
-    # What was never counted may still come.
+    # Classes without a count may still occur.
     return np.maximum(class_counts, 0.5)
 
 
@@ -328,19 +327,19 @@ def check_text(name, text):
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{name}` must be text that UTF-8 can hold. Received: {text!r}."
+            f"`{name}` must be valid UTF-8. Received: {text!r}."
         ) from error
 
 
 def on_one_line(error):
-    """The message of an error without line breaks, or the error's class."""
-    # Keras makes some of it bold.
+    """The message of an error in one line, or the error's class."""
+    # Keras prints some words in bold.
     message = re.sub(r"\x1b\[\d*m", "", str(error))
     return " ".join(message.split()) or type(error).__name__
 
 
 class TableShards:
-    """A table whose rows lie one after the other in several arrays."""
+    """A table with its rows in several arrays, one after the other."""
 
     ndim = 2
 
@@ -348,12 +347,12 @@ class TableShards:
         kinds = {(shard.shape[1], shard.dtype) for shard in shards}
         if len(kinds) != 1:
             raise ValueError(
-                "A list of tables must have tables of as many columns and of "
-                f"one dtype. Received: {kinds or 'none'}."
+                "A list of tables must have as many columns and one dtype in "
+                f"each table. Received: {kinds or 'none'}."
             )
         ((columns, self.dtype),) = kinds
         self._shards = shards
-        # Of the first row of each, and of the end.
+        # The first row of each array, and the end.
         self._starts = np.cumsum([0, *map(len, shards)])
         self.shape = (int(self._starts[-1]), columns)
 
@@ -365,7 +364,7 @@ class TableShards:
         return table.astype(dtype or self.dtype, copy=False)
 
     def __getitem__(self, rows):
-        """Rows of a slice, or of numbers; a view of a shard that has all."""
+        """Rows of a slice or of indices; a view if one array has all."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
             parts = [

@@ -1,4 +1,4 @@
-"""Threads of a process, and variables that several workers have alike."""
+"""Threads of a process, and equal variables on several workers."""
 
 import contextlib
 import threading
@@ -6,18 +6,17 @@ import threading
 import tensorflow as tf
 import threadpoolctl
 
-# What TensorFlow sends from worker to worker when variables are made.
+# Dtypes that TensorFlow broadcasts when it creates variables.
 _SENT = ("bool", "float16", "float32", "float64", "int32", "int64")
 
 
-# The limit is one of the process: the first that enters sets it, and the last
-# that leaves takes it back.
+# The limit is global: the first context sets it, and the last one resets it.
 _LOCK = threading.Lock()
 _USERS = []
 
 
 def has_workers(strategy):
-    """Whether a `tf.distribute.Strategy` is of several workers."""
+    """Whether a `tf.distribute.Strategy` has several workers."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return False
     cluster = strategy.cluster_resolver.cluster_spec()
@@ -25,7 +24,7 @@ def has_workers(strategy):
 
 
 def is_chief(strategy):
-    """Whether this is the worker that writes files, or the only one."""
+    """Whether this worker writes files: the chief, or the only one."""
     if not has_workers(strategy):
         return True
     resolver = strategy.cluster_resolver
@@ -35,7 +34,7 @@ def is_chief(strategy):
 
 
 def on_all_workers(strategy, number):
-    """What devices of all workers have in place of an integer, a list."""
+    """List of an integer's values on the devices of all workers."""
     numbers = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant([number])
     )
@@ -44,7 +43,7 @@ def on_all_workers(strategy, number):
 
 @contextlib.contextmanager
 def variables_of_workers():
-    """Makes variables of any dtype start alike on all workers, in a block."""
+    """Context: variables of any dtype start equal on all workers."""
     if not has_workers(tf.distribute.get_strategy()):
         yield
         return
@@ -53,7 +52,7 @@ def variables_of_workers():
 
 
 def is_of_workers(variable):
-    """Whether a strategy, or `variables_of_workers`, made a Keras variable."""
+    """Whether a Keras variable is from a strategy or `variables_of_workers`."""
     return isinstance(variable.value, tf.distribute.DistributedValues) or (
         tf.as_dtype(variable.dtype).name not in _SENT
     )
@@ -67,7 +66,7 @@ def _make_variable(next_creator, **kwargs):
     sent = next_creator(
         initial_value=tf.cast(value, tf.int32), dtype=tf.int32, trainable=False
     )
-    # Of the class of a device's own variable: one that no strategy makes.
+    # The class of a device's own variable, without a strategy.
     own = tf.distribute.get_strategy().experimental_local_results(sent)[0]
     return type(own)(
         tf.cast(sent, dtype),
@@ -79,7 +78,7 @@ def _make_variable(next_creator, **kwargs):
 
 @contextlib.contextmanager
 def one_thread():
-    """A context that keeps matrix products to one thread."""
+    """Context: matrix products use one thread."""
     with _LOCK:
         limits = (
             _USERS[0]

@@ -138,7 +138,7 @@ def test_export(small, capsys):
     half = "export small.keras half.tflite --quantize float16"
     run(half)
     assert "float16" in capsys.readouterr().out
-    assert "exists already" in fails(capsys, half)
+    assert "already exists" in fails(capsys, half)
     # A link stays one.
     os.mkdir("store")
     os.symlink("store/new", "link.tflite")
@@ -151,7 +151,7 @@ def test_export(small, capsys):
     with open("s.json") as file:
         found = json.load(file)
     assert found["file_bytes"] == os.path.getsize("store/new")
-    assert "exists already" in fails(capsys, again)
+    assert "already exists" in fails(capsys, again)
     assert "a LiteRT file" in fails(capsys, "inspect small.keras")
 
 

@@ -78,7 +78,7 @@ def test_what_is_refused(glove, capsys):
     for arguments, says in (
         ("gone.txt -o small.npz", "gone.txt"),
         ("glove.txt -o small.txt", "'.npz'"),
-        ("glove.txt -o small.npz --max-bytes 2X", "must be a number of bytes"),
+        ("glove.txt -o small.npz --max-bytes 2X", "must be a size in bytes"),
         ("glove.txt -o small.npz --max-bytes 90", "`max_bytes` must be at"),
     ):
         assert main(["learn", *arguments.split()]) == 2

@@ -188,7 +188,7 @@ def test_tables_without_words(tmp_path):
     read = read_vectors(path, words=["a", "b"])
     assert_read(read, "ab", np.arange(1, 7).reshape(2, 3))
     path.write_text("cat 1 2\ndog 3 4\n")
-    with pytest.raises(ValueError, match="have words besides `words`"):
+    with pytest.raises(ValueError, match="have words: omit `words`"):
         read_vectors(path, words=["a", "b"])
 
 
@@ -221,7 +221,7 @@ def test_quantized_checkpoints_are_refused(tmp_path):
     "data, message, options",
     [
         (b"", "cannot be read as vectors: it is none of", {}),
-        (b"3 2\na 1 2\n", "says 3 rows, and it has 1.*`limit=1`", {}),
+        (b"3 2\na 1 2\n", "says 3 rows, but it has 1.*`limit=1`", {}),
         (b"2 3\na 1 2\nb 1 2\n", "line 2, b'a 1 2', .* 3 numbers", {}),
         (b"a 1 2\nb 1 2 3\n", "line 2, .*more than 2 numbers", {}),
         (b"a 1 2\n\nb 1 1e39\n", "line 3, .*not finite", {}),
@@ -249,9 +249,9 @@ def test_words_that_are_refused(tmp_path):
     tokenizer([*WORDS, "more"]).save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "latin").write_bytes(b"a\n\xe9")
     for words, message in (
-        (WORDS[1:], "6 rows, and `words` are 5"),
-        (dict.fromkeys(WORDS, 3), "'a' and 'the' have the row 3"),
-        (tmp_path / "tokenizer.json", "'more' has the row 6 of 6"),
+        (WORDS[1:], "6 rows, but 5 `words`"),
+        (dict.fromkeys(WORDS, 3), "'a' and 'the' share row 3"),
+        (tmp_path / "tokenizer.json", "'more' has row 6 of 6 rows"),
         (tmp_path / "latin", "not in utf-8"),
     ):
         with pytest.raises(ValueError, match=message):

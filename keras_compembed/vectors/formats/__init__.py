@@ -1,7 +1,7 @@
-"""Kinds of files that hold vectors, each read by one function.
+"""Readers of each file format of vectors.
 
-They take a path and `Options`, and return words, None for rows without, and
-a float32 table; some return `Subwords` as well.
+They take a path and `Options`. They return words (None for rows without any)
+and a float32 table; some also return `Subwords`.
 """
 
 import functools

@@ -13,18 +13,18 @@ from keras_compembed.vectors.formats.streams import open_stream
 from keras_compembed.vectors.formats.words import find_words
 
 _BLOCK_BYTES = 1 << 20
-# Of safetensors: the dtypes that NumPy, with ml_dtypes, has.
+# Dtypes of safetensors that NumPy has, with ml_dtypes.
 _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
 }  # fmt: skip
-# What integers of a quantized table are multiplied by stands beside them.
+# Names of the scales that are stored next to a quantized table.
 _SCALES = re.compile("scale|zero|absmax|quant|scb", re.IGNORECASE)
 WORD_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
 def read_header(stream):
-    """Shape, whether columns come first, and dtype of what NumPy saved."""
+    """Shape, whether columns come first, and dtype of a NumPy file."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(stream)
@@ -34,7 +34,7 @@ def read_header(stream):
 def check_table(shape, dtype):
     if dtype.kind == "O":
         raise ValueError(
-            "its array is a pickle of objects, which is not opened: save "
+            "its array is a pickle of objects, which is unsafe to open: save "
             "numbers as float32, and words as strings"
         )
     if len(shape) != 2 or 0 in shape:
@@ -44,7 +44,7 @@ def check_table(shape, dtype):
 
 
 def read_blocks(stream, shape, dtype):
-    """Yields rows from a stream, a part at a time, with their places."""
+    """Yields rows from a stream in parts, with their places."""
     width = math.prod(shape[1:])
     step = max(1, _BLOCK_BYTES // (width * dtype.itemsize))
     for start in range(0, shape[0], step):
@@ -100,7 +100,7 @@ def _read_npz(path, options):
                 headers[name.removesuffix(".npy")] = read_header(stream)
         if {"header", "words"} <= headers.keys():
             raise ValueError(
-                "its vectors are compressed: `CompressedVectors.load` reads it"
+                "its vectors are compressed: use `CompressedVectors.load`"
             )
         shapes = {name: shape for name, (shape, *_) in headers.items()}
         lists = [x for x, (*_, dtype) in headers.items() if dtype.kind in "US"]
@@ -119,7 +119,7 @@ def _read_npz(path, options):
 
 
 def choose_tensor(shapes, tensor):
-    """The name of the table: `tensor`, or that of the only one."""
+    """The name of the table: `tensor`, or the only one."""
     tables = [name for name, shape in shapes.items() if len(shape) == 2]
     if tensor is None and len(tables) == 1:
         return tables[0]
@@ -132,7 +132,7 @@ def choose_tensor(shapes, tensor):
 
 def tensor_shapes(path):
     """Shapes of tensors by their names."""
-    # The library checks the header, and does not tell places.
+    # The library checks the header, but gives no offsets.
     safetensors = import_extra("safetensors", "vectors")
     with safetensors.safe_open(path, framework="numpy") as file:
         return {x: tuple(file.get_slice(x).get_shape()) for x in file.keys()}
@@ -145,8 +145,8 @@ def find_tensor(path, name, others=()):
         header = json.loads(file.read(length))
     entry = header[name]
     if entry["dtype"] not in _DTYPES:
-        raise ValueError(f"the tensor {name!r} of {entry['dtype']} is not read")
-    import_extra("ml_dtypes", "vectors")  # It tells bfloat16 to NumPy.
+        raise ValueError(f"{name!r} has unsupported dtype {entry['dtype']}")
+    import_extra("ml_dtypes", "vectors")  # Adds bfloat16 to NumPy.
     dtype = np.dtype(_DTYPES[entry["dtype"]])
     part = name.rpartition(".")[0] or name
     beside = [x for x in {*header, *others} if x.startswith(part) and x != name]
@@ -154,7 +154,7 @@ def find_tensor(path, name, others=()):
     if dtype.kind in "iu" and scales:
         raise ValueError(
             f"the tensor {name!r} is quantized, with its scales in "
-            f"{min(scales)!r}: take the model that it was made from"
+            f"{min(scales)!r}: use the original model"
         )
     start = 8 + length + entry["data_offsets"][0]
     return tuple(entry["shape"]), dtype, start

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face models and of model2vec, here or on the Hub."""
+"""Folders of Hugging Face models and of model2vec, local or on the Hub."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from keras_compembed.vectors.formats.words import find_words
 HUB = "hf://"
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-# Token tables, behind the names of their models; an encoder and a decoder
-# that share one have it as the first of these.
+# Names of token tables, after the prefix of the model. An encoder and a decoder
+# share the first.
 _TABLES = (
     "shared", "word_embeddings", "word_embedding", "embed_tokens",
     "tok_embeddings", "token_embedding", "embed_in", "wte", "embeddings",
     "embedding",
 )  # fmt: skip
-# Where model2vec has its table: in folders of its own, and in those of
+# Files of model2vec's table: in its own folders, and in those of
 # sentence-transformers.
 _STATIC = (
     ("", "embeddings"),
@@ -29,7 +29,7 @@ _STATIC = (
 
 
 def _finder(path):
-    """A function from the name of a file to its path, or None without."""
+    """A function from the name of a file to its path, or to None."""
     if not path.startswith(HUB):
         paths = os.path.join(path, "{}")
 
@@ -48,7 +48,7 @@ def _finder(path):
                 repository, name, revision=revision or None
             )
         except errors.LocalEntryNotFoundError:
-            raise  # Offline, which tells nothing.
+            raise  # Offline.
         except errors.EntryNotFoundError:
             return None
 
@@ -82,9 +82,9 @@ def read_model2vec(path, options):
     if mapping is None:
         mapping = np.arange(shape[0])
     if mapping.min() < 0 or mapping.max() >= shape[0]:
-        raise ValueError("'mapping' names rows that its table does not have")
+        raise ValueError("'mapping' has rows that are not in its table")
     if weights is not None and len(weights) != len(mapping):
-        raise ValueError("'weights' has not a number for each of its tokens")
+        raise ValueError("'weights' must have one number for each token")
     words = find_words(options, len(mapping), words)
     mapping = mapping[: options.limit]
     table = np.empty((len(mapping), shape[1]), "float32")
@@ -113,15 +113,15 @@ def read_hugging_face(path, options):
     name = _choose(names, options.tensor)
     if places:
         place = places[name]
-        # No path that leads out of the folder.
+        # Refuse paths outside the folder.
         model = os.path.basename(place) == place and find(place)
         if not model or name not in arrays.tensor_shapes(model):
-            raise ValueError(f"{_INDEX} says {place!r}, where {name!r} is not")
+            raise ValueError(f"{_INDEX} says {place!r}, which lacks {name!r}")
     return arrays.read_tensor(model, name, options, words, names)
 
 
 def _choose(names, tensor):
-    """The name of the token table among those of tensors."""
+    """The name of the token table among tensor names."""
     found = [tensor] if tensor in names else []
     for table in _TABLES if tensor is None else ():
         ending = f".{table}.weight"

@@ -23,7 +23,7 @@ def read_word2vec_binary(path, options):
             rows, columns = find_header(file.readline(64).rstrip(b"\n"))
             start = file.tell()
         rows = options.rows_of(rows)
-        # Before gensim makes room for them.
+        # Check before gensim allocates memory.
         if os.path.getsize(plain) < start + rows * (4 * columns + 1):
             raise ValueError(f"it is too short for {rows} x {columns} numbers")
         keyed = models.KeyedVectors.load_word2vec_format(
@@ -35,15 +35,15 @@ def read_word2vec_binary(path, options):
         )
     if len(keyed) < rows:
         warnings.warn(
-            f"{path!r} has {rows - len(keyed)} rows of words that it had "
-            "before: they are left out.",
+            f"{path!r} has {rows - len(keyed)} rows of repeated words: they "
+            "are left out.",
             stacklevel=4,
         )
     return keyed.index_to_key, keyed.vectors
 
 
 class _WholeFile(io.BufferedReader):
-    """A file that raises where it is cut off; gensim would read on."""
+    """A file that raises at an early end, which gensim ignores."""
 
     def read(self, size=-1):
         data = super().read(size)
@@ -53,7 +53,7 @@ class _WholeFile(io.BufferedReader):
 
 
 def read_fasttext(path, options):
-    """Words, vectors as fastText composes them, and `Subwords` if asked for."""
+    """Words, vectors as fastText composes them, and optional `Subwords`."""
     binary = import_extra("gensim.models._fasttext_bin", "vectors")
     with plain_file(path) as plain:
         with _WholeFile(open(plain, "rb", buffering=0)) as file:
@@ -63,10 +63,10 @@ def read_fasttext(path, options):
 
             unpack("@2i")
             header = {x: unpack(y)[0] for x, y in binary._NEW_HEADER_FORMAT}
-            # Each byte as a character: other encodings are not UTF-8.
+            # One character per byte, as the encoding may be no UTF-8.
             words, size, *_ = binary._load_vocab(file, True, "latin-1")
             if unpack("@?")[0]:
-                raise ValueError("it is quantized: take its `.bin`")
+                raise ValueError("it is quantized: use its `.bin`")
             shape = unpack("@2q")
             if shape != (len(words) + header["bucket"], header["dim"]):
                 raise ValueError(f"its table is {shape}, unlike its options")
@@ -98,7 +98,7 @@ def _compose(table, raw, header, options):
 
 
 def _subwords(ngrams, read, words, count, options):
-    """`Subwords` of the n-grams that all words use most, or None."""
+    """`Subwords` with the n-grams of most words, or None."""
     if not options.subwords:
         return None
     if ngrams is None:
@@ -111,7 +111,7 @@ def _subwords(ngrams, read, words, count, options):
 
 
 def read_gensim(path, options):
-    """What gensim's `save` wrote: pickles, which may run any program."""
+    """Reads files of gensim's `save`: pickles, which may run any program."""
     gensim = import_extra("gensim", "vectors")
     model = gensim.utils.SaveLoad.load(path)
     model = getattr(model, "wv", model)

@@ -1,4 +1,4 @@
-"""Files as streams of bytes, decompressed."""
+"""Opens files as decompressed streams of bytes."""
 
 import bz2
 import contextlib
@@ -11,14 +11,14 @@ import zipfile
 
 def _open_zip(path):
     with zipfile.ZipFile(path) as archive:
-        # macOS adds one of each file.
+        # macOS adds such a file for each file.
         names = [x for x in archive.namelist() if not x.startswith("__MACOSX/")]
         if len(names) != 1:
             raise ValueError(f"it is a zip file of {len(names)} files, not one")
         return archive.open(names[0])
 
 
-# By their first bytes: names of files that were fetched are often wrong.
+# By their first bytes: names of downloaded files are often wrong.
 _OPENERS = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\x00": lzma.open,
@@ -35,14 +35,14 @@ def _opener(path):
 
 
 def open_stream(path):
-    """A stream of what is in a file."""
+    """A decompressed stream of a file."""
     opener = _opener(path)
     return open(path, "rb") if opener is None else opener(path)
 
 
 @contextlib.contextmanager
 def plain_file(path):
-    """Yields the path of a file that is not compressed, for other readers."""
+    """Yields the path of a decompressed file, for other readers."""
     if _opener(path) is None:
         yield path
         return

@@ -9,7 +9,7 @@ from keras_compembed.vectors.formats.streams import open_stream
 from keras_compembed.vectors.formats.words import find_words
 
 _BLOCK_BYTES = 1 << 20
-_LINE_BYTES = 1 << 24  # What is longer has no lines.
+_LINE_BYTES = 1 << 24  # Limit of a line; longer ones are no text.
 FIRST_LINES = 100
 BOM = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"\s*([0-9]{1,18})[ \t]+([0-9]{1,18})\s*")
@@ -27,7 +27,7 @@ def find_header(line):
 
 
 def _count_numbers(line):
-    """How many numbers stand at the end of a line, behind its first word."""
+    """Count of the numbers at the end of a line, after its first word."""
     parts, count = line.split(), 0
     while count < len(parts) - 1 and NUMBER.fullmatch(parts[-1 - count]):
         count += 1
@@ -35,7 +35,7 @@ def _count_numbers(line):
 
 
 def find_columns(lines):
-    """How many numbers most of the first lines end with."""
+    """Count of the numbers in most of the first lines."""
     lines = [line for line in lines[:FIRST_LINES] if line.strip()]
     counts = collections.Counter(map(_count_numbers, lines))
     return counts.most_common(1)[0][0] if counts else 0
@@ -66,7 +66,7 @@ def read_text(path, options, has_header=False):
                 numbers = [number + place for place in kept]
                 found, rows = _parse(rows, columns, options, numbers)
                 if options.words is not None and {*found} != {"-"}:
-                    raise ValueError("its lines have words besides `words`")
+                    raise ValueError("its lines have words: omit `words`")
                 table = _append(table, rows, len(words))
                 words += found
             number += len(lines)
@@ -77,8 +77,8 @@ def read_text(path, options, has_header=False):
         raise ValueError("it has no rows of numbers")
     if header and options.rows_of(header[0]) != count:
         raise ValueError(
-            f"line 1 says {header[0]} rows, and it has {count}: pass "
-            f"`limit={min(header[0], count)}` to read the first"
+            f"line 1 says {header[0]} rows, but it has {count}: pass "
+            f"`limit={min(header[0], count)}` to read the first rows"
         )
     table.resize((count, columns), refcheck=False)
     if options.words is not None:
@@ -87,7 +87,7 @@ def read_text(path, options, has_header=False):
 
 
 def _blocks(stream):
-    """Yields lists of whole lines without their ends."""
+    """Yields lists of complete lines without line ends."""
     rest = b""
     while block := stream.read(_BLOCK_BYTES):
         *lines, end = block.split(b"\n")
@@ -104,17 +104,17 @@ def _blocks(stream):
 
 
 def check_no_csv(lines):
-    """Raises if the first of some lines have numbers between commas."""
+    """Raises if the first lines have numbers between commas."""
     others = [re.sub(rb"[,;]", b" ", line) for line in lines[:FIRST_LINES]]
     if find_columns(others) > find_columns(lines):
         raise ValueError(
-            "it is a CSV file: save its numbers by `numpy.save`, and pass "
+            "it is a CSV file: save its numbers with `numpy.save`, and pass "
             "`words=`"
         )
 
 
 def _append(table, rows, count):
-    """A table with rows behind its first `count`, by little room at a time."""
+    """A table with more rows after its first `count`; it grows gradually."""
     table = np.empty((0, rows.shape[1]), "float32") if table is None else table
     end = count + len(rows)
     if len(table) < end:
@@ -125,7 +125,7 @@ def _append(table, rows, count):
 
 
 def _parse(lines, columns, options, numbers):
-    """Words and float32 rows of lines, `numbers` of which are for errors."""
+    """Words and float32 rows of lines; `numbers` are for errors."""
     parsed = _parse_plain(lines, columns, options)
     if parsed is not None:
         return parsed
@@ -147,7 +147,7 @@ def _parse(lines, columns, options, numbers):
 
 
 def _parse_plain(lines, columns, options):
-    """Same as `_parse`, much faster, for plain lines; None for others."""
+    """Same as `_parse`, but much faster; None if lines are not plain."""
     words, numbers = [], []
     for line in lines:
         word, _, rest = line.replace(b"\t", b" ").partition(b" ")
@@ -171,12 +171,12 @@ def _parse_plain(lines, columns, options):
 
 
 def _parse_line(line, columns):
-    """The word of a line, and its numbers; a word may have spaces."""
+    """The word and the numbers of a line; a word may have spaces."""
     line = line.rstrip(b" \t\r")
     spans = [match.span() for match in _FIELD.finditer(line)]
     fields = [line[start:end] for start, end in spans]
     count = len(fields) - columns
-    # gensim writes a word without characters as none.
+    # gensim writes an empty word as nothing.
     if count < 0 or (count == 0 and spans[0][0] == 0):
         raise ValueError(f"less than a word and {columns} numbers")
     if count > 1 and NUMBER.fullmatch(fields[count - 1]):

@@ -1,4 +1,4 @@
-"""The words of a table's rows."""
+"""Finds the words of a table's rows."""
 
 import json
 import numbers
@@ -14,12 +14,12 @@ _NUMBERED = re.compile(r"\s*[0-9]+[ \t,;]+\S.*|.*\S[ \t,;]+[0-9]+\s*")
 
 
 def find_words(options, count, default=None):
-    """A word for each row of a table, None for a row without."""
+    """A word for each row of a table; None for rows without any."""
     words = default if options.words is None else options.words
     if words is None:
         raise ValueError(
-            "it has no words: pass `words=`, a list or the path of a file with "
-            f"a word on each line, for each of its {count} rows"
+            f"it has no words: pass `words=` for its {count} rows, a list or "
+            "the path of a file with a word on each line"
         )
     if isinstance(words, str | os.PathLike):
         is_json = os.fspath(words).endswith(".json")
@@ -32,21 +32,21 @@ def find_words(options, count, default=None):
     if options.words is None:
         words += [None] * (count - len(words))
     if len(words) != count:
-        raise ValueError(f"it has {count} rows, and `words` are {len(words)}")
+        raise ValueError(f"it has {count} rows, but {len(words)} `words`")
     return words
 
 
 def _read_list(path, options):
     with open_stream(path) as stream:
         data = stream.read().removeprefix(b"\xef\xbb\xbf")
-    # Not `splitlines`: other marks of line ends may be in words.
+    # Not `splitlines`, which also splits at characters within words.
     lines = options.decode(data).removesuffix("\n").split("\n")
     lines = [line.removesuffix("\r") for line in lines]
     has_columns = all(re.search(r"\S[ \t,;]+\S", line) for line in lines)
     is_numbered = len(lines) > 1 and all(map(_NUMBERED.fullmatch, lines[1:]))
     if has_columns and (is_numbered or all("\t" in line for line in lines)):
         raise ValueError(
-            f"`words` must have a word on each line, and {os.fspath(path)!r} "
+            f"`words` must have one word per line, but {os.fspath(path)!r} "
             f"has more, such as {lines[-1]!r}: pass a list, or a dict from "
             "words to rows"
         )
@@ -58,7 +58,7 @@ def _read_ids(path):
     with open(path, encoding="utf-8") as file:
         ids = json.load(file)
     if "model" in ids and "added_tokens" in ids:
-        del ids  # It is large.
+        del ids  # Free memory.
         tokenizers = import_extra("tokenizers", "vectors")
         return tokenizers.Tokenizer.from_file(os.fspath(path)).get_vocab()
     return ids
@@ -71,8 +71,8 @@ def _place(ids, count, limit):
         if limit == count and is_row and row >= count:
             continue  # Rows that are not read.
         if not is_row or row >= count:
-            raise ValueError(f"{word!r} has the row {row!r} of {count}")
+            raise ValueError(f"{word!r} has row {row!r} of {count} rows")
         if words[row] is not None:
-            raise ValueError(f"{word!r} and {words[row]!r} have the row {row}")
+            raise ValueError(f"{word!r} and {words[row]!r} share row {row}")
         words[row] = word
     return words
