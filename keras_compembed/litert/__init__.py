@@ -1,1 +1,1 @@
-"""Tables and graphs as LiteRT has them: what files hold and what runs."""
+"""Tables and graphs in LiteRT's formats and ops."""

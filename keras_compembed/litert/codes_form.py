@@ -1,4 +1,4 @@
-"""Codes and codewords in a LiteRT file: rows, sums and scores."""
+"""Codes and codebooks in a LiteRT file: rows, sums and scores."""
 
 import numpy as np
 import tensorflow as tf
@@ -23,23 +23,23 @@ from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.litert.litert_form import unknown_zero
 from keras_compembed.utils.files import WEIGHT_BYTES
 
-# Codewords a codebook up to which one-hot vectors are not too wide, and whose
-# products take as long as one that is gathered.
+# Up to this codebook size, products with one-hot vectors are as fast as a
+# gather.
 _SPREAD_SIZE = 16
-# Codebooks gathered at once where little memory is to be held.
+# Codebooks to gather at once if memory is to be saved.
 _GROUP = 4
-# Numbers that could be read while a codeword is found.
+# Cost of gathering a codeword, in numbers read.
 _GATHER = 32
-# Ids of a text, where a file leaves that open.
+# Assumed ids of a text, if the length is open.
 _TEXT_LENGTH = 64
-# Numbers of codewords composed at once.
+# Elements of codewords composed at once.
 _COMPOSED = 1 << 22
-# Rows compared at least, spread over the table, where not all are.
+# If not all rows are compared, at least this number, spread over the table.
 _SPREAD = 1024
-# Ids at a time: what is held of them fits into a cache.
+# Ids at a time; their data fits in a cache.
 _CHUNK = 1 << 16
-# From so many ids on, and up to so many vectors, two bytes of a code are read
-# as one number: half the look-ups, in tables of so many sums.
+# From this number of ids, and up to this number of vectors, two bytes of a code
+# are read as one number: half the lookups, in larger tables of sums.
 _WORD_ROWS = 1 << 16
 _WORD_VECTORS = 4
 
@@ -54,10 +54,10 @@ class RowSums:
         self._group = self._num_codebooks
         self._is_product = self._size <= (32 if options.is_int8 else 16)
         own = WEIGHT_BYTES[options.quantize] * codewords.size
-        # One-hot rows would be more than 2 % of tiny tables.
+        # For tiny tables, one-hot rows would add more than 2 %.
         self._is_product &= 25 * self._size**2 <= own + codes.table.packed.size
         if options.optimize_for == "memory":
-            # What several ops read is no longer int8 once the file is loaded.
+            # The runtime makes int8 that several ops read float again.
             if not options.is_int8:
                 self._group = min(_GROUP, self._group)
             held = self._group * self._width
@@ -67,7 +67,7 @@ class RowSums:
 
     @property
     def numbers_per_row(self):
-        """Numbers held for each id while rows are summed."""
+        """Elements in memory for each id while rows are summed."""
         if self._is_product:
             return self._one_hot.columns + self._width
         return (self._group + 1) * self._width
@@ -75,7 +75,7 @@ class RowSums:
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
         if ids.shape[0] == 1 and not self._is_read:
-            # Less is read. Ids that are read later find the same codewords.
+            # Gathering reads less. Later lookups share the codewords.
             self._is_product = False
         self._is_read = True
         if self._is_product:
@@ -91,9 +91,9 @@ class RowSums:
         for start in range(0, self._num_codebooks, self._group):
             part = places[:, start : start + self._group]
             if total is not None:
-                # The runtime would look up all groups before it adds one up,
-                # and hold them all: each has to wait for the one before, for
-                # a zero that the converter does not know.
+                # The runtime would gather all groups before the first sum. To
+                # save memory, each group waits for the one before, by adding
+                # a zero that the converter cannot fold.
                 part += tf.minimum(tf.cast(total[:1, :1] > 0, tf.int32), 0)
             part = tf.reduce_sum(tf.gather(matrix, part), axis=1)
             total = part if total is None else total + part
@@ -101,7 +101,7 @@ class RowSums:
 
 
 def codewords_of_ids(codewords, codes, ids, options):
-    """All codewords as rows, and those `(ids, num_codebooks)` of some ids."""
+    """All codewords as rows, and row numbers `(ids, num_codebooks)`."""
     num_codebooks, codebook_size, width = codewords.shape
     flat = tf.constant(options.note(codewords.reshape(-1, width)))
     first = np.arange(num_codebooks, dtype="int32") * codebook_size
@@ -109,7 +109,7 @@ def codewords_of_ids(codewords, codes, ids, options):
 
 
 class StoredCodes:
-    """The codes of a store in a file, and how they are read."""
+    """The codes of a store in a file, and ops that read them."""
 
     def __init__(self, store, path):
         self.num_codebooks = store.num_codebooks
@@ -121,7 +121,7 @@ class StoredCodes:
 
     def read(self, ids, together=1):
         """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids."""
-        # Bytes as they are, also of ids of another rank.
+        # Plain bytes, for ids of any rank.
         rows = tf.gather(self.table.packed, ids)
         if together > 1:
             return tf.cast(rows, tf.int32)
@@ -129,7 +129,7 @@ class StoredCodes:
 
 
 class ScoredCodes:
-    """Scores all ids by sums of what their subcodes give to a score."""
+    """Scores all ids by sums over their subcodes."""
 
     def __init__(self, store, codes, codebooks, options):
         self._options = options
@@ -142,8 +142,8 @@ class ScoredCodes:
         if self._is_concat:
             self._codebooks = _own_columns(codebooks)
         self._stored = {}
-        # Of a single chunk, the converter swaps the transposition with what
-        # comes after, and marks would be found before it.
+        # At least 2: with a single chunk, the converter moves the transposition
+        # behind other ops, and the marks are misplaced.
         self._num_chunks = max(2, -(-self._num_rows // _CHUNK))
         self._num_chunks = min(self._num_rows, self._num_chunks)
         self._chunk = -(-self._num_rows // self._num_chunks)
@@ -179,7 +179,7 @@ class ScoredCodes:
         return tf.matmul(vectors, codewords, transpose_b=True)
 
     def _by_rows(self, vectors, tables):
-        """By codes read as look-ups read them."""
+        """Scores from the codes that lookups read."""
         together = self._codes.per_byte
         if together > 1:
             tables = join_tables(tables, self._bits, 8)
@@ -191,7 +191,7 @@ class ScoredCodes:
             yield tf.reduce_sum(tf.gather(flat, places), axis=1)
 
     def _by_columns(self, vectors, tables):
-        """By codes of the file's own."""
+        """Scores from a separate copy of the codes."""
         count = vectors.shape[0]
         size = 1
         if self._num_rows >= _WORD_ROWS and (count or 1) <= _WORD_VECTORS:
@@ -214,7 +214,7 @@ class ScoredCodes:
             yield scores[: self._num_rows - start]
 
     def _columns(self, size):
-        """Codes as rows of `size` bytes of each id of a chunk."""
+        """Codes as rows: `size` bytes of each id of a chunk."""
         if size not in self._stored:
             room = self._num_chunks * self._chunk - self._num_rows
             room = (0, room), (0, -self._packed.shape[1] % size)
@@ -229,7 +229,7 @@ class ScoredCodes:
 
 
 def _own_columns(folded):
-    """Codebooks `(codebook_size, width)` whose columns are parts of vectors."""
+    """Codebooks `(codebook_size, width)` with parts of vectors as columns."""
     columns = np.arange(folded.shape[2])
     owners = part_of_column(len(columns), len(folded))
     shared = folded[:, 0].sum(axis=0) - folded[owners, 0, columns]
@@ -244,14 +244,14 @@ class CodesForm(LiteRTForm):
         self._composition = composition = store.composition
         codebooks = tf.cast(store.codebooks.value, tf.float32)
         folded = composition.fold(codebooks)
-        # Codewords whose sum is a vector, or None.
+        # Codewords that sum to a vector, or None.
         self.summed = None if folded is None else folded.numpy()
-        # Parts of vectors, in units or not, would be padded to be summed.
+        # Parts of vectors, scaled or not, would need padding for a sum.
         is_sum = folded is not None and not isinstance(
             composition.unscaled(), ConcatComposition
         )
         if isinstance(composition, LinearComposition):
-            # The matrix stays where codebooks would grow by more than it.
+            # Keep the matrix if codebooks would grow by more.
             saved = composition.kernel.shape.num_elements()
             saved += codebooks.shape.num_elements()
             is_sum = folded.shape.num_elements() <= saved
@@ -292,11 +292,11 @@ class CodesForm(LiteRTForm):
         return is_faster and not self._composes_faster
 
     def _text_limit(self, length):
-        """Largest codebooks read as fast as so many codewords are gathered."""
+        """Largest codebook size with products as fast as `length` gathers."""
         return (6 if self._options.is_int8 else 2) * (length or _TEXT_LENGTH)
 
     def folds_faster(self, width, sums=False, length=None):
-        # In numbers that are read: of matrices, or to gather codewords.
+        # Cost in numbers read: of matrices, or to gather codewords.
         gathers = self._text_limit(length) if sums else _SPREAD_SIZE
         size = self.codes.codebook_size
         num_codebooks, _, own_width = self.codewords.shape
@@ -352,7 +352,7 @@ class CodesForm(LiteRTForm):
 
     def score_chunks(self, vectors):
         vectors = tf.cast(vectors, tf.float32)
-        # Same as in `Codes.score`; most files run for few vectors.
+        # As in `Codes.score`; most files run for few vectors.
         is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
         if self.scores is not None and is_few:
             yield from self.scores.chunks(vectors, self.is_read)
@@ -375,7 +375,7 @@ class CodesForm(LiteRTForm):
             composition.unscaled(), LinearComposition
         ):
             return super().tolerance(quantize, largest)
-        # In units of a `ScaledComposition`, each part has an offset.
+        # A `ScaledComposition` gives each part an offset.
         is_plain = isinstance(composition, ConcatComposition)
         terms = 1 if is_plain else composition.num_codebooks + 1
         finite = self.summed[np.isfinite(self.summed)]

@@ -1,20 +1,20 @@
-"""Sparse rows in a LiteRT file: numbers, columns, where rows begin and end."""
+"""Sparse rows in a LiteRT file: values, columns and offsets."""
 
 import numpy as np
 import tensorflow as tf
 
-# Longest row up to which windows are no slower than reading what is there.
+# Up to this longest row, padded windows are as fast as exact rows.
 _WINDOW = 16
-# Entries counted from a common number.
+# Block sizes: entries of a block share an offset.
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
-# Bits set in the numbers below 128.
+# Set bits of the numbers below 128.
 _BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(128)], "uint8")
-# Ops are saved unless this share of the bytes is enough.
+# More ops are used only if bytes shrink below this share.
 _WORTHWHILE = 0.5
 
 
 class CompressedRows:
-    """Rows of which a file holds the numbers that are not zero."""
+    """Rows with only their nonzero values in the file."""
 
     def __init__(
         self, offsets, row_lengths, columns, values, num_columns, step=None
@@ -29,23 +29,23 @@ class CompressedRows:
         self.has_windows = self.longest <= _WINDOW
 
     def may_read_windows(self, ids):
-        """Whether rows are read in windows, whose shape is that of ids."""
+        """Whether rows may be read in windows, which have static shapes."""
         return ids.shape[0] is not None and self.has_windows
 
     def read(self, ids):
-        """Numbers of rows: rows, columns, values, where windows may hold 0."""
+        """Rows, columns and values of entries; windows may contain 0."""
         if not self.may_read_windows(ids):
             return self.numbers(ids)
         rows = tf.cumsum(ones_like_ids(ids), exclusive=True)
         return tf.expand_dims(rows, 0), *self.windows(ids)
 
     def numbers(self, ids):
-        """The numbers of rows one after another: rows, columns, values."""
+        """Rows, columns and values of entries, one after another."""
         starts, stops = self.offsets(ids)
         lengths = stops - starts
         ends = tf.cumsum(lengths)
         total = tf.reduce_sum(lengths, keepdims=True)
-        # The row of a number: how many rows end before it.
+        # The row of an entry is the count of rows that end before it.
         ones = ones_like_ids(ids)
         marks = tf.scatter_nd(tf.expand_dims(ends, 1), ones, total + 1)
         rows = tf.cumsum(marks)[:-1]
@@ -53,9 +53,9 @@ class CompressedRows:
         return rows, *self._read(places)
 
     def windows(self, ids):
-        """Columns and values `(longest, ids)` of rows, of known shape."""
+        """Columns and values `(longest, ids)` of rows, of static shape."""
         starts, stops = self.offsets(ids)
-        # Row by row of the window, which broadcasts faster than id by id.
+        # The window axis first: it broadcasts faster.
         steps = np.arange(self.longest, dtype="int32")[:, None]
         places = tf.expand_dims(starts, 0) + steps
         none = len(self.values) - 1
@@ -74,7 +74,7 @@ class CompressedRows:
 
 
 def dense_rows(rows, columns, values, num_rows, num_columns):
-    """Numbers in a matrix `(num_rows, num_columns)`."""
+    """Entries as a matrix `(num_rows, num_columns)`."""
     cells = rows * num_columns + columns
     dense = tf.scatter_nd(
         tf.reshape(cells, (-1, 1)),
@@ -85,12 +85,12 @@ def dense_rows(rows, columns, values, num_rows, num_columns):
 
 
 def ones_like_ids(ids):
-    """int32 ones, which are not known to the converter."""
+    """int32 ones that the converter cannot fold."""
     return tf.cast(ids >= 0, tf.int32)
 
 
 def round_values(values, columns, num_columns, quantize):
-    """Numbers as a file stores them."""
+    """Values as a file stores them."""
     if quantize in (None, "int8_codebooks"):
         return values.astype("float32"), None, None
     if quantize == "float16":
@@ -98,19 +98,19 @@ def round_values(values, columns, num_columns, quantize):
     else:
         dtype = "int8" if values.min() < 0 else "uint8"
     levels = np.iinfo(dtype).max
-    # A scale for each column takes no space in what columns are multiplied by.
+    # A scale for each column goes into the next matrix at no cost.
     peaks = np.zeros(num_columns)
     np.maximum.at(peaks, columns, np.abs(values))
     peaks[peaks == 0] = 1
     stored = np.rint(values / peaks[columns] * levels).astype(dtype)
-    # The step of the largest, up to a factor of 2: a power of 2 that float16
-    # has, which is what the converter may make of it.
+    # The step is a power of 2 that float16 holds exactly, as the converter may
+    # use float16.
     step = 2.0 ** max(np.ceil(np.log2(peaks.max() / levels)), -24)
     return stored, peaks / levels / step, np.float32(step)
 
 
 def _narrow_columns(columns, num_columns):
-    """Columns in the narrowest type that can be gathered."""
+    """Columns in the smallest type that can be gathered."""
     if num_columns <= 2**8:
         return columns.astype("uint8"), 0
     if num_columns <= 2**15:
@@ -139,11 +139,11 @@ class PackedOffsets:
 
     @property
     def nbytes(self):
-        """Integer, what the file holds of them."""
+        """Integer, bytes in the file."""
         return _nbytes(self.tables)
 
     def __call__(self, ids):
-        """int32 tensors of where rows begin and end, for an int32 tensor."""
+        """Begins and ends of rows, int32 tensors."""
         first, last = ids, ids + 1
         if self._bits is not None:
             byte, place = ids // 8, ids % 8
@@ -151,13 +151,13 @@ class PackedOffsets:
             unit = tf.gather(2 ** np.arange(8, dtype="int32"), place)
             below = tf.gather(_BIT_COUNTS, bits % unit)
             first = self._ranks(byte) + tf.cast(below, tf.int32)
-            # A row that is not there ends where it begins.
+            # An empty row ends where it begins.
             last = first + bits // unit % 2
         return tf.split(self._places(tf.concat([first, last], axis=0)), 2)
 
 
 class _RisingNumbers:
-    """Integers that rise, each as that of its block plus a small one."""
+    """Ascending integers, stored as block offsets plus small integers."""
 
     def __init__(self, numbers):
         self.tables = [numbers.astype("int32")]

@@ -1,4 +1,4 @@
-"""LiteRT files as objects: the op list, and int8 tables made int4 or int2."""
+"""LiteRT files as objects: reads, writes, packs tables to int4 or int2."""
 
 import collections
 import copy
@@ -10,17 +10,17 @@ import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
 IDENTIFIER = b"TFL3"
-# The runtime reads tables in place and wants them aligned.
+# The runtime reads tables in place and needs them aligned.
 _ALIGNMENT = 16
 _MIN_RUNTIME = b"min_runtime_version"
 # Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
-# it when they load the file. The runtimes that have it, by bits of a number.
+# to load it. The first runtimes with it, by bits.
 _LOOKUP_VERSION = 4
 PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
-# A runtime that unpacks int4 once, and those that read int8 by these ops.
+# The first runtime that unpacks int4 once, when it loads a file.
 UNPACK_RUNTIME = (2, 18, 0)
-# Versions of ops, and runtimes that have them, as of LiteRT's
-# runtime_version.cc: those that someone may lack.
+# Versions of ops, and the first runtimes with them, from LiteRT's
+# runtime_version.cc; older ones are left out.
 _RUNTIMES_OF_OPS = {
     ("CAST", 6): (2, 15),
     ("CAST", 7): (2, 17),
@@ -34,10 +34,10 @@ _RUNTIMES_OF_OPS = {
     ("TRANSPOSE_CONV", 5): (2, 15),
 }
 _PRODUCT_RUNTIME, _GATHER_RUNTIME = (2, 17, 0), (1, 14, 0)
-# Versions of ops by what they read; any runtime has that of int16.
+# Versions of DEQUANTIZE by dtype; every runtime has the one of int16.
 _INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
 _INT8_GATHER, _INT8_PRODUCT = 2, 12
-# TensorFlow before 2.21 has no name for INT2.
+# TensorFlow before 2.21 lacks the name INT2.
 _TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
     code: name
@@ -53,7 +53,7 @@ _TYPE_NAMES = {_TYPES[2]: "int2"} | {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoredTable:
-    """Integers of one layer on their way into a file."""
+    """Integers of one layer to store in a file."""
 
     name: str
     converted: np.ndarray
@@ -63,7 +63,7 @@ class StoredTable:
 
 
 def read_model(content):
-    """The object of a file's bytes."""
+    """The object from a file's bytes."""
     return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
 
 
@@ -82,7 +82,7 @@ class _AlignedBuffer(schema.BufferT):
 
     def Pack(self, builder):
         data = None
-        # An absent vector and an empty one mean different things: leave both.
+        # Absent and empty vectors differ: keep both as they are.
         if self.data is not None:
             content = np.asarray(self.data, dtype="uint8").tobytes()
             builder.StartVector(1, len(content), _ALIGNMENT)
@@ -99,7 +99,7 @@ class _AlignedBuffer(schema.BufferT):
 
 
 def count_ops(model):
-    """How many ops of each name there are, by name."""
+    """Count of ops by name."""
     names = collections.Counter(
         name_op(model, operator)
         for graph in model.subgraphs
@@ -109,12 +109,12 @@ def count_ops(model):
 
 
 def name_op(model, operator):
-    """Name of an op; that of a custom one begins with `"CUSTOM "`."""
+    """Name of an op; custom ones begin with `"CUSTOM "`."""
     return _name_code(model.operatorCodes[operator.opcodeIndex])
 
 
 def _name_code(code):
-    # Old files have a code of 8 bits only.
+    # Old files only have an 8-bit code.
     number = max(code.builtinCode, code.deprecatedBuiltinCode)
     if number == schema.BuiltinOperator.CUSTOM:
         return f"CUSTOM {code.customCode.decode()}"
@@ -133,7 +133,7 @@ def get_min_runtime(model):
 
 
 def get_min_runtime_text(model):
-    """Oldest runtime of a model as the file says it, or None if unknown."""
+    """Oldest runtime of a model as text, or None if unknown."""
     buffer = _min_runtime_buffer(model)
     if buffer is None or buffer.data is None:
         return None
@@ -141,13 +141,13 @@ def get_min_runtime_text(model):
 
 
 def ops_of_runtime(model, version):
-    """Names of the ops of a model that need a runtime, where it is known."""
+    """Names of the ops of a model that need a runtime version, if known."""
     codes = [(_name_code(code), code.version) for code in model.operatorCodes]
     return [x for x, y in codes if _RUNTIMES_OF_OPS.get((x, y)) == version[:2]]
 
 
 def raise_min_runtime(model, version):
-    """Notes in the model that it needs a runtime of at least `version`."""
+    """Raises the minimum runtime in the model to `version`."""
     buffer = _min_runtime_buffer(model)
     if buffer is not None and get_min_runtime(model) < version:
         text = ".".join(map(str, version)).encode()
@@ -162,7 +162,7 @@ def _min_runtime_buffer(model):
 
 
 def order_ends(model, inputs, outputs):
-    """Puts inputs and outputs in order; the converter leaves them in any."""
+    """Sorts inputs and outputs, which the converter may reorder."""
     (signature,) = model.signatureDefs
     graph = model.subgraphs[signature.subgraphIndex]
     for side, names in (("inputs", inputs), ("outputs", outputs)):
@@ -177,7 +177,7 @@ def order_ends(model, inputs, outputs):
 
 
 def constants_of(model, graphs):
-    """The number of bytes of each constant of subgraphs, by their digest."""
+    """Size in bytes of each constant of subgraphs, by digest."""
     places = {tensor.buffer for graph in graphs for tensor in graph.tensors}
     found = {}
     for place in places:
@@ -198,7 +198,7 @@ def pack(model, options, is_whole=True):
 
 
 def pack_tables(model, tables, is_whole=True):
-    """Gives tables the bytes that a file must hold, in place."""
+    """Packs tables as they are stored, in place."""
     buffers = {}
     arrays = [table.converted for table in tables]
     for graph, index, place in find_constants(model, arrays):
@@ -210,8 +210,8 @@ def pack_tables(model, tables, is_whole=True):
             _keep_unit(model, graph, index, table.unit)
         tensor = graph.tensors[index]
         tensor.name = table.name.encode()
-        # One buffer however many tensors name the table. A new one: others
-        # may share that of the converter, by equal bytes.
+        # One new buffer for all tensors of the table. Tensors with equal bytes
+        # may share the converter's buffer.
         if place not in buffers:
             buffers[place] = add_buffer(model, table.packed.reshape(-1))
         tensor.buffer = buffers[place]
@@ -222,8 +222,8 @@ def pack_tables(model, tables, is_whole=True):
 
 
 def find_constants(model, arrays):
-    """A list of graphs, tensors that hold an array, and which array."""
-    # All of them at once: tensors of several subgraphs may name one buffer.
+    """A list of graphs, tensors equal to an array, and the array."""
+    # Find all first: tensors of several subgraphs may share a buffer.
     return [
         (graph, index, place)
         for graph in model.subgraphs
@@ -255,7 +255,7 @@ def add_buffer(model, data=None):
 
 
 def set_integers(tensor, kind, scales):
-    """Makes a tensor one of integers that stand for multiples of scales."""
+    """Makes a tensor quantized: integers with scales."""
     tensor.type = kind
     quantization = schema.QuantizationParametersT()
     quantization.scale = scales
@@ -264,7 +264,7 @@ def set_integers(tensor, kind, scales):
 
 
 def make_dequantize(model, version, source, target):
-    """An op that makes floats of a tensor of integers."""
+    """A DEQUANTIZE op from integers to floats."""
     op = schema.OperatorT()
     kind = schema.BuiltinOperator.DEQUANTIZE
     op.opcodeIndex = find_opcode(model, kind, version)
@@ -276,7 +276,7 @@ def make_dequantize(model, version, source, target):
 
 
 def gathers_of_floats(model, graph, index, max_rank):
-    """Gathers of a table of integers, without the casts behind them."""
+    """Gathers of a table of integers, without the casts after them."""
     gathers = list_readers(graph, index)
     for gather in gathers:
         numbers = gather.outputs[0]
@@ -289,9 +289,9 @@ def gathers_of_floats(model, graph, index, max_rank):
             or numbers in graph.outputs
         ):
             raise RuntimeError(
-                f"A table cannot be packed: the converter reads it by {kinds}, "
-                "not by GATHER of ids and CAST. Target(min_runtime='2.17') "
-                "stores it in a way that needs no rewriting."
+                f"A table cannot be packed: the converter reads it by {kinds} "
+                "instead of GATHER and CAST. Pass Target(min_runtime='2.17'), "
+                "which stores it without packing."
             )
         graph.tensors[numbers].type = schema.TensorType.FLOAT32
         for cast in casts:
@@ -301,7 +301,7 @@ def gathers_of_floats(model, graph, index, max_rank):
 
 
 def _pack_table(model, graph, index, table):
-    """Rewrites one int8 tensor of `graph` and the ops that read it."""
+    """Packs one int8 tensor of `graph` and changes its readers."""
     for gather in gathers_of_floats(model, graph, index, max_rank=1):
         gather.opcodeIndex = find_opcode(
             model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
@@ -316,7 +316,7 @@ def _pack_table(model, graph, index, table):
 
 
 def _keep_unit(model, graph, index, unit):
-    """Makes the unit of a table that of its tensor, as float32."""
+    """Moves the float32 unit of a table into its tensor."""
     chains = [
         (gather, cast, product)
         for gather in list_readers(graph, index)
@@ -329,7 +329,7 @@ def _keep_unit(model, graph, index, unit):
             continue
         source, target = gather.outputs[0], product.outputs[0]
         (operand,) = {*product.inputs} - {*cast.outputs}
-        # The converter may have rounded it to float16, made float32 again.
+        # The converter may have stored it as float16, cast to float32.
         makers = [op for op in graph.operators if operand in op.outputs]
         stored = graph.tensors[makers[0].inputs[0] if makers else operand]
         data = model.buffers[stored.buffer].data
@@ -353,7 +353,7 @@ def list_readers(graph, index):
 
 
 def replace_tensor(model, graph, old, new):
-    """Makes whatever reads a tensor of a subgraph read another one."""
+    """Makes all readers of a tensor in a subgraph read another one."""
 
     def replaced(indices):
         return np.where(np.equal(indices, old), new, indices).astype("int32")
@@ -367,7 +367,7 @@ def replace_tensor(model, graph, old, new):
 
 
 def _named_tensors(model, graph):
-    """What names a subgraph's inputs and outputs."""
+    """Signature entries of a subgraph's inputs and outputs."""
     return [
         entry
         for signature in model.signatureDefs or ()
@@ -377,13 +377,13 @@ def _named_tensors(model, graph):
 
 
 def find_opcode(model, wanted, version):
-    """Place of an op among those of a model, which gets it if it lacks it."""
+    """Index of an op code of a model; adds it if missing."""
     for index, code in enumerate(model.operatorCodes):
         if code.builtinCode == wanted and code.version == version:
             return index
     code = schema.OperatorCodeT()
     code.builtinCode = wanted
-    # Of 8 bits, which end here.
+    # An 8-bit field, up to 127.
     code.deprecatedBuiltinCode = min(wanted, 127)
     code.version = version
     model.operatorCodes.append(code)
@@ -391,7 +391,7 @@ def find_opcode(model, wanted, version):
 
 
 def merge_buffers(model):
-    """Makes tensors of the same bytes name one buffer, in place."""
+    """Makes tensors with equal bytes share a buffer, in place."""
     known, places = {}, {}
     for index, buffer in enumerate(model.buffers):
         if buffer.data is not None and len(buffer.data):
@@ -404,7 +404,7 @@ def merge_buffers(model):
 
 
 def drop_unused(model):
-    """Removes what nothing reads: op codes, tensors, and bytes of buffers."""
+    """Removes unused op codes, tensors and buffers."""
     operators = [op for graph in model.subgraphs for op in graph.operators]
     used = sorted({op.opcodeIndex for op in operators})
     for op in operators:
@@ -433,14 +433,14 @@ def _drop_unused_tensors(model, graph):
 
 
 def move_tensors(owners, places):
-    """Makes subgraphs and ops name tensors by their new places."""
+    """Updates tensor indices in subgraphs and ops."""
     for owner, side, indices in _lists(owners):
         moved = [places[int(index)] for index in indices]
         setattr(owner, side, np.array(moved, "int32"))
 
 
 def _lists(owners):
-    """Lists of tensors of subgraphs and ops, with what they are of."""
+    """Owners and names of tensor lists in subgraphs and ops."""
     return [
         (owner, side, indices)
         for owner in owners
@@ -450,7 +450,7 @@ def _lists(owners):
 
 
 def _refuse_unpacked(model, table, known):
-    """Raises if the file holds as many integers as the table."""
+    """Raises if the file still has an unpacked copy of a table."""
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
@@ -464,21 +464,21 @@ def _refuse_unpacked(model, table, known):
                 and table.converted.shape[0] in tensor.shape
             ):
                 raise RuntimeError(
-                    f"The table {table.name!r} is not in the file as it is: "
-                    "the converter made one of shape "
-                    f"{tuple(map(int, tensor.shape))} of it. Please report "
+                    f"The table {table.name!r} cannot be packed: the converter "
+                    "changed its shape to "
+                    f"{tuple(map(int, tensor.shape))}. Please report "
                     "this with the model."
                 )
 
 
 def _has_scales(tensor):
-    """Whether integers stand for floats, as weights of int8 do."""
+    """Whether a tensor is quantized, like int8 weights."""
     scale = getattr(tensor.quantization, "scale", None)
     return scale is not None and len(scale) > 0
 
 
 def quantize_matrices(model, matrices):
-    """Makes matrices int8, wherever ops read them that can, in place."""
+    """Makes matrices int8 if their readers support it, in place."""
     wanted = [
         np.ascontiguousarray(form, dtype="float32")
         for matrix in matrices
@@ -494,11 +494,11 @@ def quantize_matrices(model, matrices):
         if not is_product and kinds != {("GATHER", 0)}:
             continue
         tensor = graph.tensors[index]
-        # Matrices of other shapes may have the same bytes.
+        # Matrices of different shapes may have equal bytes.
         key = tensor.buffer, tuple(tensor.shape), is_product
         if key not in buffers:
             values, along = wanted[place], 1 if is_product else None
-            # Whole numbers up to 127, and the steps they are multiples of.
+            # Integers up to 127, and their scales.
             scales = np.abs(values).max(axis=along, initial=0.0, keepdims=True)
             scales = np.where(scales > 0, scales, 127) / 127
             scales = scales.astype("float32")
@@ -521,7 +521,7 @@ def quantize_matrices(model, matrices):
 
 
 def _make_float_again(model, graph, gather, scales):
-    """Puts a DEQUANTIZE behind a GATHER."""
+    """Adds a DEQUANTIZE after a GATHER."""
     gather.opcodeIndex = find_opcode(
         model, schema.BuiltinOperator.GATHER, _INT8_GATHER
     )
@@ -537,7 +537,7 @@ def _make_float_again(model, graph, gather, scales):
 
 
 def unpack_once(model, tables):
-    """Makes the runtime turn tables into floats when it loads a file."""
+    """Makes the runtime unpack tables to floats when it loads a file."""
     found, packed = find_constants(model, tables), {}
     for graph, index, _ in found:
         tensor = graph.tensors[index]
@@ -557,7 +557,7 @@ def unpack_once(model, tables):
         set_integers(
             tensor, schema.TensorType.INT4, np.ones(1, dtype="float32")
         )
-        # Other tensors may share the buffer: of any type, by equal bytes.
+        # Tensors of any type with equal bytes may share the buffer.
         old = tensor.buffer
         if old not in packed:
             numbers = np.asarray(model.buffers[old].data, "uint8")

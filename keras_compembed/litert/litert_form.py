@@ -1,4 +1,4 @@
-"""How rows of a store are read and scored in a LiteRT file."""
+"""Base of stores in LiteRT files: lookups, sums and scores."""
 
 import dataclasses
 import math
@@ -11,39 +11,39 @@ from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.tensor_ops import weighted_sums
 from keras_compembed.utils.validation import check_version
 
-# Largest difference allowed, over the largest output of Keras. Rounding of
-# float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
-# an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
-# a typical one, and so are the activations; layers add up.
+# Largest difference allowed, relative to the largest output of Keras. Rounding
+# of float32 sums is about 1e-6. The relative error of a float16 weight is up to
+# 2**-11. An int8 weight is off by up to 1/254 of the largest in its row or
+# table, about 1 % of a typical one, like activations; errors of layers add up.
 TOLERANCES = {
     None: 1e-4,
     "float16": 1e-2,
     "int8": 0.1,
     "int8_codebooks": 0.1,
 }
-# A float16 is off by so much of itself, an int8 by so much of the largest.
+# Rounding errors: of float16 relative to itself, of int8 to the largest.
 ROUNDING = {
     None: 0.0,
     "float16": 2.0**-11,
     "int8": 1 / 254,
     "int8_codebooks": 1 / 254,
 }
-# Half the least step of float16, and what a sum in float32 is off by.
+# Half the smallest step of float16, and the error of a float32 sum.
 LEAST = 2.0**-25
 FLOAT32 = 2.0**-23
-# Numbers in the largest tensor that is held while all rows are composed.
+# Elements of the largest tensor while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 20
 
 
-# Part of what codes and codewords take that may be added to save time.
+# Share of bytes that may be added to codes and codebooks to save time.
 ROOM = {None: 0.02, "latency": math.inf, "size": 0, "memory": 0}
-# Bytes of the ops that take subcodes out of bytes, and of all others.
+# Bytes of the ops that unpack subcodes, and of all others.
 _DIGIT_OPS, _OTHER_OPS = 690, 5000
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Choices of `export_litert` that look-ups are written down by."""
+    """Options of `export_litert` for tables."""
 
     quantize: str | None = None
     min_runtime: str | None = None
@@ -55,31 +55,31 @@ class ExportOptions:
 
     @property
     def is_int8(self):
-        """Whether codewords are int8 numbers."""
+        """Whether codewords are int8."""
         return self.quantize in ("int8", "int8_codebooks")
 
     def note(self, matrix):
-        """Returns a matrix `(rows, columns)` of codewords or anchors."""
+        """Notes and returns a matrix `(rows, columns)` to quantize."""
         if self.quantize == "int8_codebooks":
             self.matrices.append(matrix)
         return matrix
 
     def serves(self, runtime):
-        """Whether the oldest runtime to serve is at least some version."""
+        """Whether `min_runtime` is at least some version."""
         oldest = self.min_runtime
         return oldest is None or check_version("min_runtime", oldest) >= runtime
 
 
 class LiteRTForm:
-    """A store in ops that LiteRT has, for layers of exported copies."""
+    """A store in ops of LiteRT, for layers of exported copies."""
 
-    # Whether vectors are features of ids, `columns` wide, times a `matrix`;
-    # then they are added up before, and layers behind may become part of it.
-    # In a file it has `num_numbers`, and rows take `num_bytes`.
+    # Whether vectors are features of ids, `columns` wide, times a `matrix`.
+    # Then features are summed first, and later layers may be folded into the
+    # matrix. In a file it has `num_numbers`, and rows take `num_bytes`.
     has_features = can_fold = can_spread = False
-    # Of a `Dense` layer that vectors are multiplied by, if it is folded.
+    # The kernel of a folded `Dense` layer.
     kernel = None
-    # Whether the graph that was traced reads rows, and adds them up.
+    # Whether the traced graph reads rows, and pools them.
     is_read = is_pooled = False
 
     def __init__(self, store, options):
@@ -92,14 +92,14 @@ class LiteRTForm:
         return self.store.read(ids)
 
     def read(self, ids):
-        """Same, of any integers, and times the kernel."""
+        """Same, for ids of any integer dtype, times the kernel."""
         self.is_read, ids = True, tf.cast(ids, tf.int32)
         if self.kernel is not None:
             return self.folded_rows(ids)
         return self.look_up(ids)
 
     def read_all(self):
-        """The table `(input_dim, output_dim)`, made when the file runs."""
+        """The table `(input_dim, output_dim)`, computed at run time."""
         return self.chunks.table(self.read)
 
     def sum_rows(self, ids, weights):
@@ -107,20 +107,20 @@ class LiteRTForm:
         return weighted_sums(self.read(tf.reshape(ids, (-1,))), weights)
 
     def may_sum(self, length):
-        """Whether to add up texts of so many ids by products."""
+        """Whether to pool texts of `length` ids by products."""
         return self.kernel is not None or self.sums_faster(length)
 
     def sums_faster(self, length):
-        """Whether adding up features takes less time, if nothing is folded."""
+        """Whether summing features is faster, if nothing is folded."""
         return True
 
     def folds_faster(self, width, sums=False, length=None):
-        """Whether vectors times a matrix are made faster by folding it."""
+        """Whether folding a matrix of `width` columns is faster."""
         own = self.store.output_dim
         return self.columns * width < (self.columns + width) * own
 
     def fold(self, kernel=None):
-        """The matrix `(columns, output_dim)`, if any, times another one."""
+        """The matrix `(columns, output_dim)`, times a kernel if given."""
         return self.matrix if kernel is None else self.matrix @ kernel
 
     def pool(self, ids, counts=None, weights=None, mean=False):
@@ -139,11 +139,11 @@ class LiteRTForm:
         return self.features(tf.cast(ids, tf.int32))
 
     def parts(self):
-        """As of a store: layers that hold some of the weights."""
+        """Same as `Store.parts`: sublayers with some of the weights."""
         return {}
 
     def score_chunks(self, vectors):
-        """Yields logits of vectors, for a chunk of ids at a time."""
+        """Yields logits of vectors, chunk by chunk of ids."""
         for ids in self.chunks.ids(vectors):
             rows = tf.cast(self.read(ids), vectors.dtype)
             yield tf.matmul(vectors, rows, transpose_b=True)
@@ -156,28 +156,28 @@ class LiteRTForm:
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
         return top_of_chunks(self.score_chunks(vectors), k)
 
-    # What follows is for the comparison of a file's rows with Keras.
+    # For the comparison of a file's rows with Keras.
 
     def ids_to_compare(self):
-        """All ids, or enough of them where rows take long."""
+        """All ids, or enough of them if rows are slow."""
         return np.arange(self.store.input_dim, dtype="int32")
 
     def tolerance(self, quantize, largest):
-        """How far a number may be off by arithmetic alone."""
+        """Largest difference that arithmetic alone may cause."""
         return TOLERANCES[quantize] * largest
 
 
 class RowChunks:
-    """Composes all rows when the file runs, in chunks of a known shape."""
+    """Composes all rows at run time, in chunks of static shape."""
 
     def __init__(self, num_rows, row_elements, most=_CHUNK_ELEMENTS):
         self._num_rows = num_rows
         self._size = min(num_rows, max(1, most // row_elements))
 
     def ids(self, inputs):
-        """Yields rank-1 tensors of all ids that the converter does not know."""
+        """Yields rank-1 tensors of all ids, which the converter cannot fold."""
         size, zero = self._size, unknown_zero(inputs)
-        # Of a shape that the runtime knows before it runs.
+        # A static shape.
         offsets = tf.reshape(tf.range(zero, size + zero), [size])
         for start in range(0, self._num_rows, size):
             yield offsets[: min(size, self._num_rows - start)] + start
@@ -191,7 +191,7 @@ class RowChunks:
 
 
 def top_of_chunks(chunks, k):
-    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk."""
+    """Best scores and ids `(vectors, k)`, from chunks of scores."""
     scores, ids, start = [], [], 0
     for chunk in chunks:
         size = chunk.shape[1]
@@ -206,20 +206,20 @@ def top_of_chunks(chunks, k):
 
 
 def unknown_zero(inputs):
-    """Zero, whatever the inputs are, but not to the converter."""
+    """A zero that the converter cannot fold."""
     some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
     return tf.minimum(tf.cast(some, tf.int32), 0)
 
 
 def unflatten(rows, ids, width):
-    """Rows of ids one after another, in the shape of the ids."""
+    """Reshapes flat rows to the shape of the ids."""
     rows = tf.reshape(rows, tf.concat([tf.shape(ids), [width]], axis=0))
     rows.set_shape(ids.shape.concatenate(width))
     return rows
 
 
 def join_weights(counts, weights):
-    """Weights of ids, 0 for those that do not count; None if all are one."""
+    """Weights of ids, 0 for masked ones; None if all are 1."""
     if counts is None:
         return weights
     counts = tf.cast(counts, tf.float32)
@@ -238,19 +238,19 @@ def number_groups(ids):
 
 
 def length_of(ids):
-    """Ids of each text, as a float32 number or tensor."""
+    """Number of ids of each text, as a float32 number or tensor."""
     return tf.cast(
         tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1], tf.float32
     )
 
 
 def count_ids(counts):
-    """How many ids count, float32 `(texts, 1)`, of booleans."""
+    """Number of unmasked ids, float32 `(texts, 1)`, from booleans."""
     return tf.reduce_sum(tf.cast(counts, tf.float32), axis=1, keepdims=True)
 
 
 class OneHotRows:
-    """Rows of ids as one-hot vectors of their subcodes, side by side."""
+    """Rows of ids as concatenated one-hot vectors of their subcodes."""
 
     def __init__(self, codes, num_values, options):
         self._codes, self._options = codes, options
@@ -259,7 +259,7 @@ class OneHotRows:
             added = (257 * per_byte - codes.codebook_size) * codes.codebook_size
             is_packed = options.serves(UNPACK_RUNTIME)
             added = added // 2 if is_packed else 4 * added
-            # Of what takes subcodes out of bytes.
+            # Minus the ops that unpack subcodes.
             added -= _DIGIT_OPS + 256 * per_byte
             own = codes.table.packed.nbytes + _OTHER_OPS
             own += WEIGHT_BYTES[options.quantize] * num_values
@@ -277,12 +277,12 @@ class OneHotRows:
         self.columns = columns * rows.shape[1]
 
     def matrix(self, codewords):
-        """Codewords `(columns, width)` that vectors are multiplied by."""
+        """Codewords `(columns, width)` to multiply one-hot vectors by."""
         flat = codewords.reshape(-1, codewords.shape[-1])
         return np.pad(flat, ((0, self.columns - len(flat)), (0, 0)))
 
     def __call__(self, ids, counts=None):
-        """Vectors of ids, in parts; zeros where ids do not count."""
+        """One-hot vectors of ids, in parts; zeros for masked ids."""
         if self._together > 1 or ids.shape.rank == 1:
             numbers = self._codes.read(ids, self._together)
         else:

@@ -1,8 +1,8 @@
-"""Ways to keep the rows of a table, one file each."""
+"""Kinds of storage for the rows of a table, one file each."""
 
 from keras_compembed.stores.anchors import AnchorRows
 from keras_compembed.stores.codes import CodeRows
 from keras_compembed.stores.integers import IntegerRows
 
-# What files of vectors may hold, by the word in the file.
+# Kinds of rows in files of vectors, by their name in the file.
 KINDS = {each.kind: each for each in (CodeRows, IntegerRows, AnchorRows)}

@@ -1,4 +1,4 @@
-"""Rows kept as sparse combinations of anchors."""
+"""A store of rows as sparse combinations of anchors."""
 
 import copy
 import functools
@@ -52,9 +52,9 @@ from keras_compembed.utils.validation import require
 _OF_TRANSFORM = "offsets", "columns", "values"
 _HIGHEST = 127
 _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
-# In LiteRT, rows made dense and multiplied by the anchors are faster than sums
-# of gathered anchors up to so many anchors, and up to so many for each number
-# read.
+# In LiteRT, dense rows times all anchors are faster than sums of gathered
+# anchors, up to these numbers of anchors: in total, and for each number or slot
+# that is read.
 _DENSE_ANCHORS = 128
 _DENSE_ANCHORS_PER_NUMBER = 48
 _DENSE_ANCHORS_PER_SLOT = 16
@@ -62,7 +62,7 @@ _DENSE_ANCHORS_PER_SLOT = 16
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Anchors(Store):
-    """A transform T, of which most numbers are 0, times the anchors A."""
+    """A sparse transform T times the anchors A."""
 
     kind = "weights"
     second_table = None
@@ -110,8 +110,8 @@ class Anchors(Store):
         weight = self.l1.negative_weight
         require(
             relations is None or weight or (self.anchor_ids >= 0).any(),
-            "`relations` must come with anchors that stand for ids, or with a "
-            "`negative_weight`: they have no effect otherwise.",
+            "`relations` need an anchor initializer that ties anchors to ids, "
+            "or a `negative_weight`; otherwise they have no effect.",
             negative_weight=weight,
         )
         self.mask_zero = mask_zero
@@ -140,7 +140,7 @@ class Anchors(Store):
 
         def add_rows(name, trainable, **kwargs):
             if trainable:
-                # Proximal steps follow what is trained.
+                # Proximal steps for trained rows.
                 kwargs |= {"after_step": step}
                 kwargs |= {"regularizer": self._transform.regularizer}
                 return add(name, **kwargs)
@@ -172,12 +172,12 @@ class Anchors(Store):
         rows = self.storage
         if not tf.executing_eagerly():
             return self._compose(rows.read_all())
-        # Not all rows of T at once.
+        # In parts, to save memory.
         parts = ((tf.range(*part), part[1] - part[0]) for part in rows.chunks())
         return tf.concat([self._compose(rows.read(*x)) for x in parts], axis=0)
 
     def sum_rows(self, ids, weights, training=False, counts=None):
-        """Weighted sums: anchors meet the sums of their weights."""
+        """Weighted sums: weights are summed before they multiply anchors."""
         rows, places = self._read_rows(tf.reshape(ids, (-1,)), training)
         mixed = repeat_rows(self.mixture(rows, self.segments), places)
         anchors = tf.cast(self.anchors.value, weights.dtype)
@@ -194,7 +194,7 @@ class Anchors(Store):
         return tf.matmul(scores, weights, transpose_b=True)
 
     def get_transform(self):
-        """The non-zeros of T, or of what an activation makes of it."""
+        """The non-zeros of T, after the activation if any."""
         rows = self.storage
         if self.activation in (None, "softmax"):
             transform = rows.to_sparse().without_zeros()
@@ -221,7 +221,7 @@ class Anchors(Store):
 
     @property
     def _owner(self):
-        """The name of the layer."""
+        """Name of the layer, for messages."""
         return self.anchors.path.split("/")[-2]
 
     def _check_finite(self, transform):
@@ -235,7 +235,7 @@ class Anchors(Store):
         )
 
     def save(self, file):
-        """Writes all that a `.keras` file holds into a dict of arrays."""
+        """Adds the state for a `.keras` file to a dict of arrays."""
         self.storage.settle()
         transform = self.storage.to_sparse()
         self._check_finite(transform)
@@ -246,14 +246,14 @@ class Anchors(Store):
             file[name] = value
 
     def restore(self, file):
-        """Takes what `save` wrote."""
+        """Restores the state that `save` wrote."""
         arrays = [np.asarray(file[name]) for name in _OF_TRANSFORM]
-        # Raises if it does not fit, and sets nothing.
+        # Raises before it sets anything if shapes differ.
         self.assign_transform(SparseTransform(*arrays, self.num_anchors))
         self.anchors.assign(file["anchors"])
         l1 = np.asarray(file["l1"])
         self.l1_value.assign(l1)
-        # Of a weight that follows a target, the config keeps the start.
+        # The config has the first value of an adapted weight.
         if not self.l1.target_nonzeros and l1 != np.float32(self.l1.l1):
             self.l1.l1 = float(l1)
         self.storage.load_state(file)
@@ -261,33 +261,33 @@ class Anchors(Store):
     def arrays(self):
         if self.activation == "softmax":
             raise ValueError(
-                "Rows must weigh anchors as they are to be stored. Received: "
-                f"the layer {self._owner!r} with activation='softmax'."
+                "Rows of a layer with activation='softmax' cannot be stored. "
+                f"Received: the layer {self._owner!r}."
             )
         transform = self.get_transform()
         highest = np.zeros(self.num_anchors, "float32")
         np.maximum.at(highest, transform.columns, np.abs(transform.values))
         scales = np.where(highest > 0, highest, 1) / _HIGHEST
         settings = {"columns": self.output_dim, "num_anchors": self.num_anchors}
-        # Rows weigh them as 1 at most.
+        # Weights in rows are at most 1.
         vectors = np.asarray(self.anchors) * (scales * _HIGHEST)[:, None]
         rows = _round(transform, scales)
         return AnchorRows(settings, rows, {"vectors": vectors})
 
     def load(self, arrays):
-        """Takes `AnchorRows`, or what `stripped` and `grown` give."""
+        """Takes `AnchorRows`, or arrays of `stripped` or `grown`."""
         self.anchors.assign(arrays.anchors)
         self.l1_value.assign(arrays.l1)
         self.storage.load(arrays.transform)
 
     def _exact(self, transform):
-        """What `load` takes, with the floats of T as they are."""
+        """Arrays for `load`, with unrounded floats of T."""
         return types.SimpleNamespace(
             anchors=self.anchors, l1=self.l1_value, transform=transform
         )
 
     def stripped(self, max_nonzeros=None, trainable=False):
-        """T sparse, in places that stay."""
+        """A sparse T with fixed places of non-zeros."""
         if max_nonzeros is None:
             max_nonzeros = self.l1.target_nonzeros
         transform = self.get_transform()
@@ -303,13 +303,13 @@ class Anchors(Store):
         fixed = isinstance(self.storage, FixedRows)
         require(
             self.activation is None,
-            "Rows of T that grow must be the weights of anchors.",
+            "To grow, rows of T must be plain weights, without activation.",
             layer=self._owner,
             activation=self.activation,
         )
         require(
             self.relations is None or fixed and not self.l1.negative_weight,
-            "Rows of T that grow must have no relations.",
+            "To grow, rows of T must have no relations.",
             layer=self._owner,
         )
         room = getattr(self.storage, "max_nonzeros", self.num_anchors)
@@ -346,7 +346,7 @@ class Anchors(Store):
         shape = self.input_dim, self.num_anchors, self.output_dim
         spec = self._spec.arguments
         spec["initializer"] = without_data(spec["initializer"], *shape)
-        # Relations act in training alone.
+        # Relations are for training only.
         trained = not isinstance(self.storage, FixedRows)
         config = {
             "anchors": WeightSpec(**spec),
@@ -361,16 +361,16 @@ class Anchors(Store):
 
 
 class AnchorRows(RowArrays):
-    """Weights of anchors as plain arrays, and the anchors."""
+    """Anchors and their weights as plain arrays."""
 
     kind = Anchors.kind
     shared_kind = "anchors"
-    # Of a store with these rows.
+    # The `l1` of a store with these rows.
     l1 = 0
 
     @classmethod
     def check(cls, settings, rows, shared, count):
-        """Raises unless these can be those of a file."""
+        """Raises unless arrays of a file are valid."""
         columns = check_positive_int("columns", settings["columns"])
         num_anchors = check_positive_int("num_anchors", settings["num_anchors"])
         wanted = {
@@ -382,9 +382,9 @@ class AnchorRows(RowArrays):
         check_shared(shared, {"vectors": (num_anchors, columns)})
         total = rows["lengths"].sum(dtype="int64")
         if not total == len(rows["anchors"]) == len(rows["values"]):
-            raise ValueError("its rows have other numbers than it holds")
+            raise ValueError("its row lengths do not match its weights")
         if rows["anchors"].max(initial=0) >= num_anchors:
-            raise ValueError("its rows name anchors that it does not hold")
+            raise ValueError("its rows use anchors that do not exist")
 
     def start(self):
         self.anchors = self.floats["vectors"]
@@ -450,7 +450,7 @@ class AnchorRows(RowArrays):
 
 
 class _AnchorsForm(LiteRTForm):
-    """The non-zeros of T, and the anchors that they name, in a LiteRT file."""
+    """The non-zeros of T, and the anchors in use, in a LiteRT file."""
 
     def __init__(self, store, options):
         super().__init__(store, options)
@@ -463,7 +463,7 @@ class _AnchorsForm(LiteRTForm):
                 transform, anchors, store.segments
             )
             self.bias = bias.astype("float32")
-        # Anchors that no row names are left out.
+        # Leave out unused anchors.
         used = np.unique(transform.columns)
         columns = np.searchsorted(used, transform.columns)
         anchors = anchors[used]
@@ -492,10 +492,10 @@ class _AnchorsForm(LiteRTForm):
         self.has_features = self.can_fold = self.can_spread = True
         self.matrix = self.anchors
         if self.bias is not None:
-            # One for each vector that is added up.
+            # One bias for each summed vector.
             self.matrix = np.concatenate([self.anchors, self.bias[None]])
         self.columns, self.num_numbers = len(self.matrix), self.matrix.size
-        # Of the transform in a file, about.
+        # Approximate size of the transform in a file.
         self.num_bytes = self.rows.num_bytes
 
     def look_up(self, ids):
@@ -503,15 +503,15 @@ class _AnchorsForm(LiteRTForm):
         return vectors if self.bias is None else vectors + self.bias
 
     def _look_up(self, ids):
-        """Products of rows of T, dense ones or number by number, and A."""
+        """Products of rows of T with A, dense or sparse."""
         rows, columns, values = self.rows.read(ids)
         has_windows = self.rows.may_read_windows(ids)
         if has_windows:
             most = _DENSE_ANCHORS_PER_SLOT * self.rows.longest
         else:
             most = _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
-        # Sums of gathered anchors have an open shape: `CompiledModel` misreads
-        # them.
+        # Sums of gathered anchors have an open shape, which `CompiledModel`
+        # misreads.
         has_no_sums = ids.shape[0] is not None and not has_windows
         size = len(self.anchors)
         if has_no_sums or size <= max(_DENSE_ANCHORS, most):
@@ -572,7 +572,7 @@ class _AnchorsForm(LiteRTForm):
 
     def score(self, vectors):
         num_rows = self.store.input_dim
-        # Zero, but not to the converter, which would write down the rows.
+        # A zero that the converter cannot fold; it would store dense rows.
         zero = tf.minimum(tf.cast(vectors[0, 0] >= 0, tf.int32), 0)
         ids = tf.range(zero, num_rows + zero)
         rows, columns, values = self.rows.numbers(ids)
@@ -597,7 +597,7 @@ class _AnchorsForm(LiteRTForm):
 
 
 def softmax_as_linear(transform, anchors, segments):
-    """Weights and anchors whose plain product is a sum of softmaxes."""
+    """Weights and anchors, with the sum of softmaxes as their product."""
     firsts = np.cumsum([0, *segments[:-1]])
     sizes = np.asarray(segments)
     means = np.add.reduceat(anchors, firsts) / sizes[:, None]
@@ -609,7 +609,7 @@ def softmax_as_linear(transform, anchors, segments):
         return numbers, anchors, bias
     rows = np.repeat(np.arange(transform.num_rows), transform.row_lengths)
     keys = rows * len(sizes) + segment_of[transform.columns]
-    # A group is the part of a row in a segment: neighbours, as columns rise.
+    # A group is the part of a row in a segment: neighbors, as columns ascend.
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(starts, append=len(keys))
     zeros = sizes[keys[starts] % len(sizes)] - counts
@@ -623,17 +623,17 @@ def softmax_as_linear(transform, anchors, segments):
 
 
 def litert_bytes(nnz, offsets, shape, quantize):
-    """Bytes in a LiteRT file of so many non-zeros and anchors of a shape."""
+    """Bytes of `nnz` non-zeros and anchors of a shape in a LiteRT file."""
     column = np.min_scalar_type(shape[0] - 1).itemsize
-    # One number of no row ends the list.
+    # One extra number ends the list.
     of_rows = (nnz + 1) * (column + _VALUE_BYTES[quantize])
     anchors = count_litert_bytes(shape[0] * shape[1], quantize)
     return of_rows + PackedOffsets(offsets).nbytes + anchors
 
 
 def _append_rows(transform, vectors, anchors, room, non_negative):
-    """A transform with rows for further vectors."""
-    # As many as other rows have, on average.
+    """A transform with rows for more vectors."""
+    # The mean number of non-zeros of other rows.
     mean = -(-transform.nnz // transform.num_rows)
     most = min(max(1, mean), room)
     return transform.append(sparse_code(vectors, anchors, most, non_negative))

@@ -1,4 +1,4 @@
-"""Rows kept as codes, which codewords make vectors of."""
+"""A store of rows as learned codes."""
 
 import functools
 import math
@@ -43,18 +43,18 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
-# Up to so many codewords a codebook for each row, rows are added up faster by
-# counts of all codewords than one by one.
+# Up to this codebook size per row of a group, counts of all codewords are
+# faster than sums of single rows.
 _COUNTED_SIZE = 16
-# Rows of a group of unknown length.
+# Assumed length of a group, if unknown.
 _USUAL_LENGTH = 32
-# Numbers of codewords composed at once.
+# Elements of codewords composed at once.
 _CHUNK_ELEMENTS = 1 << 22
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Codes(Store):
-    """Packed codes, and the codewords and composition that they name."""
+    """Packed codes, codebooks and a composition."""
 
     kind = "codes"
     second_table = {"codes": None}
@@ -96,7 +96,7 @@ class Codes(Store):
 
     @property
     def starts_given(self):
-        """Whether weights begin with values, which they cannot in a graph."""
+        """Whether weights have initial values, which graphs do not allow."""
         given = self._first_codes, self._first_codebooks
         return self.follows or any(values is not None for values in given)
 
@@ -139,12 +139,12 @@ class Codes(Store):
         return {"composition": self.composition}
 
     def subcodes(self, ids):
-        """Subcodes, int32 `(ids, num_codebooks)`, of codes that are stored."""
+        """Subcodes, int32 `(ids, num_codebooks)`, from stored codes."""
         rows = tf.gather(self.packed_codes.value, ids)
         return unpack_rows(rows, *self.code_shape)
 
     def stored_codes(self):
-        """Those of all ids, an unsigned array `(input_dim, num_codebooks)`."""
+        """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""
         packed = keras.ops.convert_to_numpy(self.packed_codes)
         return unpack_codes(packed, *self.code_shape)
 
@@ -172,7 +172,7 @@ class Codes(Store):
         )
 
     def decode(self, codes):
-        """Rows that codes stand for: arrays in, float32 array out."""
+        """Rows of codes: arrays in, float32 array out."""
         codebooks = keras.ops.convert_to_numpy(self.codebooks)
         return self.composition.decode(codes, codebooks)
 
@@ -184,9 +184,9 @@ class Codes(Store):
         return each_once(lambda ids: self.compose(subcodes(ids)), ids)
 
     def sum_rows(self, ids, weights, training=False, counts=None):
-        """Weighted sums of vectors, in which no vector is composed."""
-        # Weights are added up for each codeword, and the sums multiplied by
-        # the codebooks once, where the composition is linear.
+        """Weighted sums of vectors, without composing each vector."""
+        # If the composition is linear, sum the weights of each codeword and
+        # multiply the sums by the codebooks once.
         most = _COUNTED_SIZE * (ids.shape[1] or _USUAL_LENGTH)
         if (
             (training and self.learn_codes is not None)
@@ -200,7 +200,7 @@ class Codes(Store):
         return self.composition.sum_counts(codebooks, counted)
 
     def read_all(self):
-        """Vectors of all rows, part by part where these are many."""
+        """Vectors of all rows, in parts if there are many."""
         composition, num_rows = self.composition, self.input_dim
         subcodes = self.subcodes
         if self.learn_codes is not None:
@@ -210,7 +210,7 @@ class Codes(Store):
         if num_rows * size <= _CHUNK_ELEMENTS:
             return of_all_ids(lambda ids: self.compose(subcodes(ids)), num_rows)
         size = max(1, _CHUNK_ELEMENTS // size)
-        # As functions of tensors: a gradient of its own may read no variables.
+        # Pass tensors: a custom gradient must not read variables.
         weights = [
             weight
             for weight in composition.variables
@@ -250,7 +250,7 @@ class Codes(Store):
         )
 
     def _choose(self, vectors, from_codes, from_rows):
-        """Runs what takes less time for so many vectors."""
+        """Runs the faster function for this number of vectors."""
         if self.learn_codes is not None or not self.composition.is_linear:
             return from_rows()
         count = vectors.shape[0]
@@ -260,19 +260,19 @@ class Codes(Store):
         return from_codes() if count <= self.output_dim else from_rows()
 
     def _score_codes(self, vectors):
-        """`CodeScores` of the rows, and their tables for some vectors."""
+        """`CodeScores` of the rows, and score tables of vectors."""
         packed = tf.convert_to_tensor(self.packed_codes.value)
         codes = CodeScores(packed, *self.code_shape)
         codebooks = self.composition.fold(
             tf.convert_to_tensor(self.codebooks.value)
         )
-        # Sums of 16 bits would lose what products keep.
+        # Sums in 16 bits would be less precise than products.
         dtype = "float64" if codebooks.dtype == "float64" else "float32"
         vectors = tf.cast(vectors, dtype)
         return codes, codes.tables(tf.cast(codebooks, dtype), vectors)
 
     def reset_codebooks(self):
-        """Starts codebooks and composition afresh; codes stay as they are."""
+        """Reinitializes codebooks and composition; codes stay."""
         codes, weight = self.codes, self.codebooks
         weight.assign(self.spec.initializer(weight.shape, dtype=weight.dtype))
         fresh = self._new_composition(self.composition)
@@ -286,7 +286,7 @@ class Codes(Store):
         return lambda ids: composition.decode(codes[ids], codebooks)
 
     def packed(self):
-        """Packed codes as an array: while they are learned, the latest."""
+        """The current packed codes, as an array."""
         if self.learn_codes is not None:
             return pack_codes(self.codes, self.codebook_size)
         return keras.ops.convert_to_numpy(self.packed_codes).copy()
@@ -302,7 +302,7 @@ class Codes(Store):
             "columns": self.output_dim,
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
-            # Of one that has no name, itself.
+            # A custom composition has no name.
             "composition": names.get(type(composition), composition),
             "code_dim": composition.get_config().get("code_dim"),
         }
@@ -334,13 +334,13 @@ class Codes(Store):
         learns = self.learn_codes
         require(
             learns is None or (self.follows and learns.teacher is None),
-            "Codes that grow must be fixed, see `kc.strip`, or follow the task "
+            "To grow, codes must be fixed (see `kc.strip`), or follow the task "
             "without a teacher.",
             codes=type(learns).__name__,
         )
         require(
             self.composition.is_linear,
-            "Codes that grow must have a linear composition.",
+            "To grow, codes must have a linear composition.",
             composition=self.composition,
         )
         grown = self.arrays().with_vectors(vectors)
@@ -375,16 +375,16 @@ class Codes(Store):
 
 
 class CodeRows(RowArrays):
-    """Codes and codewords as plain arrays."""
+    """Codes and codebooks as plain arrays."""
 
     kind = Codes.kind
     shared_kind = "codebooks"
-    # Floats that a task trains, where codes follow them.
+    # Trained float rows, if codes follow them.
     latents = None
 
     @classmethod
     def check(cls, settings, rows, shared, count):
-        """Raises unless these can be those of a file."""
+        """Raises unless arrays of a file are valid."""
         shape = settings["num_codebooks"], settings["codebook_size"]
         check_code_shape(*shape)
         columns = check_positive_int("columns", settings["columns"])
@@ -393,11 +393,11 @@ class CodeRows(RowArrays):
         check_arrays(rows, {"codes": ("uint8", (count, width))})
         shapes = {name: small.integers.shape for name, small in shared.items()}
         check_shared(shared, shapes)
-        # Before weights of that width are made.
+        # Check before allocating weights of that width.
         if not any(shape[-1:] == (columns,) for shape in shapes.values()):
-            raise ValueError(f"none of its weights is {columns} wide")
+            raise ValueError(f"none of its weights has width {columns}")
         if code_dim is not None and code_dim != shapes["codebooks"][-1]:
-            raise ValueError(f"its codewords are not {code_dim} wide")
+            raise ValueError(f"its codewords do not have width {code_dim}")
 
     def small(self):
         composition = self.settings["composition"]
@@ -427,7 +427,7 @@ class CodeRows(RowArrays):
         if self._codebooks.shape != wanted or len(self.floats) != 1 + len(
             weights
         ):
-            raise ValueError("its weights are not those of its composition")
+            raise ValueError("its weights do not fit its composition")
         self._composition.set_weights(
             [
                 self.floats[_name(place)].reshape(weight.shape)
@@ -478,14 +478,14 @@ class CodeRows(RowArrays):
 
 
 def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
-    """Bytes of codes, and of matrices of so many numbers, in LiteRT files."""
+    """Bytes of codes and of matrices of given sizes in LiteRT files."""
     return input_dim * bytes_per_row(*code_shape) + sum(
         count_litert_bytes(numbers, quantize) for numbers in matrices
     )
 
 
 def _get_codebooks(identifier, shape):
-    """Their `WeightSpec`, and the array that they begin with, or None."""
+    """Their `WeightSpec`, and their initial array or None."""
     spec, values = get_settings(WeightSpec, identifier), None
     start = "uniform" if spec.initializer is None else spec.initializer
     if isinstance(start, (np.ndarray, list, tuple)) or hasattr(start, "numpy"):

@@ -1,4 +1,4 @@
-"""Features of ids, and an encoder that turns them into vectors."""
+"""A store of features of ids, encoded to vectors."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class EncodedFeatures(Store):
-    """Features of ids, and an encoder that turns them into vectors."""
+    """Features of ids, and an encoder from features to vectors."""
 
     attributes = ("encoder",)
 
@@ -48,7 +48,7 @@ class EncodedFeatures(Store):
         self._given = None
 
     def read(self, ids, training=False, counts=None):
-        # XLA takes no other way to find different ids.
+        # `tf.unique` does not compile with XLA.
         chosen, places = unique_places(ids, self.input_dim)
         vectors = self._encode(tf.gather(ids, chosen))
         return repeat_rows(vectors, places)
@@ -57,12 +57,12 @@ class EncodedFeatures(Store):
         return self._encode(None)
 
     def _encode(self, ids):
-        """Vectors of ids, or of all where they are None."""
+        """Vectors of ids, or of all ids if None."""
         rows = {
             name: weight.value if ids is None else tf.gather(weight.value, ids)
             for name, weight in self._features.items()
         }
-        # As in prediction, whatever the encoder is part of.
+        # Always in inference mode.
         return self.encoder(rows.get("", rows), training=False)
 
     def parts(self):
@@ -84,11 +84,11 @@ class EncodedFeatures(Store):
 
 
 class _VectorsForm(LiteRTForm):
-    """Vectors in a LiteRT file, computed once."""
+    """Precomputed vectors in a LiteRT file."""
 
     def __init__(self, store, options):
         super().__init__(store, options)
-        # While the encoder, which others may use too, has its own form.
+        # Before the encoder, which may be shared, is replaced.
         self._table = tf.constant(store.read_all().numpy(), "float32")
 
     def look_up(self, ids):
@@ -102,19 +102,19 @@ class _VectorsForm(LiteRTForm):
 
 
 def unpack_config(config):
-    """Config of a store or layer, with features and encoder made again."""
+    """Config of a store or layer, with features and encoder restored."""
     arrays = {name: unpack_array(packed) for name, packed in config["features"]}
     encoder = keras.saving.deserialize_keras_object(config["encoder"])
     return {**config, "features": arrays.get("", arrays), "encoder": encoder}
 
 
 def _check_features(features):
-    """Arrays by their names; one without others has none."""
+    """Dict of arrays by name; a single array has the name `""`."""
     if not isinstance(features, dict):
         return {"": _check_array("`features`", features)}
     require(
         features and all(isinstance(name, str) and name for name in features),
-        "`features` must be an array, or a dict of arrays by their names.",
+        "`features` must be an array, or a dict of arrays by name.",
         keys=list(features),
     )
     features = {
@@ -134,7 +134,7 @@ def _check_array(name, array):
     array = np.asarray(array)
     require(
         array.dtype.kind in "fiu" and array.ndim and len(array),
-        f"{name} must be an array of numbers, with a row for each id.",
+        f"{name} must be a numeric array with a row for each id.",
         shape=array.shape,
         dtype=array.dtype,
     )
@@ -142,14 +142,14 @@ def _check_array(name, array):
     with np.errstate(over="ignore"):
         kept = array.astype(dtype)
     large = [] if dtype == "float32" else array[kept != array][:1].tolist()
-    require(not large, f"{name} must be integers of 32 bits.", first=large)
+    require(not large, f"{name} must fit in int32.", first=large)
     bad = np.argwhere(~np.isfinite(kept))[:1].tolist()
-    require(not bad, f"{name} must be finite as float32.", first=bad)
+    require(not bad, f"{name} must be finite in float32.", first=bad)
     return kept
 
 
 def _check_width(encoder, arrays):
-    """The width of vectors. Builds the encoder, without computing any."""
+    """The width of vectors. Builds the encoder without running it."""
     specs = {
         name: keras.KerasTensor((None, *array.shape[1:]), array.dtype.name)
         for name, array in arrays.items()
@@ -158,7 +158,7 @@ def _check_width(encoder, arrays):
     shape = getattr(vectors, "shape", None)
     require(
         shape is not None and len(shape) == 2 and shape[1] is not None,
-        "`encoder` must give one vector of known width for each row.",
+        "`encoder` must return one vector of known width for each row.",
         encoder=encoder.name,
         shape=shape,
     )

@@ -1,4 +1,4 @@
-"""Rows kept as integers of 8, 4 or 2 bits, with scales."""
+"""A store of int8, int4 or int2 rows, with scales."""
 
 import functools
 import random
@@ -49,11 +49,11 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
-# Of random rows: the numbers of `keras.initializers.RandomUniform`.
+# Range of random rows, as in `keras.initializers.RandomUniform`.
 _RANDOM_SIZE = 0.05
-# Numbers of rows that are floats at once.
+# Elements of rows dequantized at once.
 _CHUNK_ELEMENTS = 1 << 22
-# Rows that are floats at once in plain arrays, in the cache of a core.
+# Rows dequantized at once in plain arrays; they fit in a core's cache.
 _CHUNK_ROWS = 256
 _SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
 _UNIT_BYTES = 4
@@ -61,7 +61,7 @@ _UNIT_BYTES = 4
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Integers(Store):
-    """Integers of few bits, times scales, and times a matrix of low rank."""
+    """Integers times scales, and optionally times a low-rank projection."""
 
     kind = "rounded"
     settings = (*_SETTINGS, "learn_rows")
@@ -117,7 +117,7 @@ class Integers(Store):
         )
         self.integer_weights = self.packed_rows, self.scales
         if self.learn_rows:
-            # Keras may initialize variables later than it makes them.
+            # Keras may initialize variables later.
             shape, begin = (self.input_dim, self.width), self.rows_initializer
             latents = add("latent_rows", shape=shape, initializer=begin)
             self._first_rows = latents
@@ -128,8 +128,8 @@ class Integers(Store):
             trained = self.low_rank.arguments
             self.projection = add("projection", shape=shape, **trained)
         if self.learn_rows:
-            # Files of the layer have it. What shows or sums up all weights
-            # takes no booleans.
+            # Saved files have this weight. Not boolean: tools that show or sum
+            # all weights take numbers only.
             zero = {"shape": (), "initializer": "zeros"}
             fixed("rows_are_fixed", dtype="uint8", **zero)
             settings = self.bits, self._block, self.scale_dtype
@@ -138,7 +138,7 @@ class Integers(Store):
     def _initialize_unit(self, shape, dtype=None):
         largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
         if self.learn_rows:
-            # At least what each row needs.
+            # At least as much as each row needs.
             _, highest = integer_range(self.bits)
             latents = tf.convert_to_tensor(self._first_rows.value)
             largest = tf.reduce_max(tf.abs(latents)) / highest
@@ -175,14 +175,14 @@ class Integers(Store):
         def read(ids):
             return self._project(self._read_rows(ids, training))
 
-        # Latent rows find the different ids of all devices.
+        # Latent rows deduplicate ids of all devices.
         return each_once(read, ids) if self.latents is None else read(ids)
 
     def read_all(self):
         return self._project(self._read_all_rows())
 
     def sum_rows(self, ids, weights, training=False, counts=None):
-        """Sums of rows, which meet the projection once."""
+        """Sums of rows, projected once."""
         flat = tf.reshape(ids, (-1,))
         if self.latents is not None or self.num_blocks > 1:
             sums = sum_groups(self._read_rows(flat, training), weights)
@@ -193,7 +193,7 @@ class Integers(Store):
         return self._project(sums)
 
     def _project(self, rows, back=False):
-        """Vectors of rows, or what meets rows as vectors meet the table."""
+        """Vectors of rows; with `back`, vectors in the space of rows."""
         dtype = keras.backend.result_type(self.dtype, "float32")
         dtype = keras.backend.result_type(rows.dtype, dtype)
         rows = tf.cast(rows, dtype)
@@ -228,7 +228,7 @@ class Integers(Store):
         return lambda ids: tf.cast(score(ids), vectors.dtype)
 
     def table(self):
-        """All rows before they are projected, a `RoundedTable`."""
+        """All rows before projection, a `RoundedTable`."""
         if self.latents is not None:
             return self.latents.table()
         to_array = keras.ops.convert_to_numpy
@@ -240,7 +240,7 @@ class Integers(Store):
         )
 
     def round_table(self, table, sample_weight, seed):
-        """Takes the rows that are nearest to a table, and says how near."""
+        """Sets rows to the nearest of a table; returns how near they are."""
         if self.rank is None:
             rounded, latents = round_rows(table, *self._shape), table
         else:
@@ -330,12 +330,12 @@ class IntegerRows(RowArrays):
 
     kind = Integers.kind
     shared_kind = "projection"
-    # Floats that a task trains, where rows are learned.
+    # Trained float rows, if rows are learned.
     latents = None
 
     @classmethod
     def check(cls, settings, rows, shared, count):
-        """Raises unless these can be those of a file."""
+        """Raises unless arrays of a file are valid."""
         columns = check_positive_int("columns", settings["columns"])
         own = [settings[name] for name in _SETTINGS]
         bits, block_size, rank, scale_dtype = _check_settings(columns, *own)
@@ -383,7 +383,7 @@ class IntegerRows(RowArrays):
         return self.with_rows(append_rows(self.rows, _pack(more, self._bits)))
 
     def round(self, vectors):
-        """The `RoundedTable` nearest to vectors, and what was rounded."""
+        """The `RoundedTable` nearest to vectors, and the unrounded rows."""
         settings = self.settings
         shape = self._bits, settings["block_size"], settings["scale_dtype"]
         if self._projection is None:
@@ -400,7 +400,7 @@ class IntegerRows(RowArrays):
         if self._projection is not None:
             query = self._projection @ query
         if self._bits == 8:
-            # As many tables as numbers would be dearer than products.
+            # With a table for each number, products are cheaper.
             sums = self._products(query)
         else:
             sums = self._sums(query)
@@ -429,7 +429,7 @@ class IntegerRows(RowArrays):
         return total
 
     def _products(self, query):
-        """Products with rows of bytes, a few of them floats at a time."""
+        """Products with int8 rows, dequantized in parts."""
         integers = self.rows["integers"].view("int8")
         scales = self.rows["scales"]
         total = np.zeros(self.shape[0], "float32")
@@ -458,13 +458,13 @@ class _IntegersForm(LiteRTForm):
         if bits == 8:
             self._integers = integers
         elif options.serves(PACKED_RUNTIMES[bits]):
-            # The runtime reads whole bytes.
+            # The runtime reads full bytes.
             room = -self.width % (8 // bits)
             self._integers = np.pad(integers, ((0, 0), (0, room)))
             packed_bits = bits
         else:
             self._integers = packed
-            # Of 1,024 floats the converter would make other numbers.
+            # The converter would quantize 1,024 floats.
             self._bytes = _fields_of_bytes(bits).astype("int8")
         self._scales = np.ascontiguousarray(table.scales)
         rows = StoredTable(f"{path}/rows", self._integers, packed, packed_bits)
@@ -491,11 +491,11 @@ class _IntegersForm(LiteRTForm):
         return tf.matmul(rows, self._options.note(self.projection))
 
     def scaled(self, ids):
-        """Rows `(ids, width)`, before they are projected."""
+        """Rows `(ids, width)`, before projection."""
         return self.scale(self.integers(ids), self.scales(ids))
 
     def integers(self, ids):
-        """Their integers, float32 `(ids, width)`."""
+        """Integers of rows, float32 `(ids, width)`."""
         numbers = tf.gather(self._integers, ids)
         if self._bytes is not None:
             numbers = gather_fields(numbers, self._bytes, self.width)
@@ -505,7 +505,7 @@ class _IntegersForm(LiteRTForm):
         return numbers
 
     def scales(self, ids):
-        """Their scales, float32 `(ids, num_blocks)`."""
+        """Scales of rows, float32 `(ids, num_blocks)`."""
         return tf.cast(tf.gather(self._scales, ids), tf.float32) * self._unit
 
     def scale(self, integers, scales):
@@ -514,7 +514,7 @@ class _IntegersForm(LiteRTForm):
             return integers * scales
         columns = self._num_blocks * self._block_size
         if columns > self.width:
-            # The last block is shorter.
+            # Pad the last block.
             room = [[0, 0], [0, columns - self.width]]
             integers = tf.pad(integers, room)
         blocks = (-1, self._num_blocks, self._block_size)
@@ -547,15 +547,15 @@ class _IntegersForm(LiteRTForm):
             if has_blocks:
                 integers = self.scale(integers, scales)
             scores = tf.matmul(vectors, integers, transpose_b=True)
-            # Fewer numbers than rows have.
+            # Scores are fewer than entries of rows.
             yield scores if has_blocks else scores * tf.reshape(scales, [1, -1])
 
     def tolerance(self, quantize, largest):
-        # Only a projection may be rounded more.
+        # Only a projection may be rounded again.
         if self.projection is None:
             quantize = None
         allowed = super().tolerance(quantize, largest)
-        # Of int8 products, rows are rounded as well.
+        # int8 products also round rows.
         if quantize in ("int8", "int8_codebooks"):
             return allowed
         if self.projection is None:
@@ -567,7 +567,7 @@ class _IntegersForm(LiteRTForm):
 
 
 def _check_settings(columns, bits, block_size, rank, scale_dtype):
-    """Settings of rows for vectors of so many columns."""
+    """Checked settings of rows for vectors of `columns` columns."""
     bits = check_choice("bits", bits, (8, 4, 2))
     if rank is not None:
         rank = check_positive_int("rank", rank, maximum=columns)
@@ -580,7 +580,7 @@ def _check_settings(columns, bits, block_size, rank, scale_dtype):
 
 
 def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
-    """Bytes of constants of a table of a shape in a LiteRT file."""
+    """Bytes of a table's constants in a LiteRT file."""
     input_dim, output_dim = shape
     width = rank or output_dim
     scales = count_blocks(width, block_size or width)
@@ -617,7 +617,7 @@ def _random_bytes(shape, dtype=None):
 
 
 def _get_rows_initializer(learn_rows):
-    """The initializer of rows that are learned, or None."""
+    """The initializer of learned rows, or None."""
     if isinstance(learn_rows, (bool, np.bool_)):
         return keras.initializers.get("uniform") if learn_rows else None
     require(

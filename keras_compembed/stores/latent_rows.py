@@ -1,4 +1,4 @@
-"""Float rows that a task trains, read as what they are rounded to."""
+"""Trained float rows that are quantized when read."""
 
 import keras
 import numpy as np
@@ -15,13 +15,13 @@ from keras_compembed.rounding.rounded_table import scale_unit
 from keras_compembed.utils.tensor_ops import custom_gradient
 from keras_compembed.utils.tensor_ops import multiply_blocks
 
-# As in `round_rows`, but of each batch anew.
+# As in `round_rows`, but chosen again for each batch.
 _SHARES = {8: (1.0,), 4: (0.55, 0.75, 0.95), 2: (0.3, 0.45, 0.6)}
 _CHUNK_ELEMENTS = 1 << 22
 
 
 class LatentRows:
-    """Latent rows: rounded when they are read, with a gradient as if not."""
+    """Latent float rows, quantized when read (straight-through gradient)."""
 
     def __init__(self, latents, scale_unit, bits, block_size, scale_dtype):
         self.latents = latents
@@ -42,7 +42,7 @@ class LatentRows:
         different, places, room = unique_ids(ids)
         rows = read_unique_rows(self.latents, different, room)
         if room is not None:
-            # Those of other devices are rounded there.
+            # Other devices round their own rows.
             own, places = tf.unique(places)
             rows = tf.gather(rows, own)
         return tf.gather(self._straight_through(rows, grows=training), places)
@@ -52,7 +52,7 @@ class LatentRows:
         return self._straight_through(tf.convert_to_tensor(self.latents.value))
 
     def _straight_through(self, rows, grows=False):
-        """What rows are rounded to, with the gradient of the rows."""
+        """Quantized rows, with the gradient of the float rows."""
 
         @custom_gradient
         def rounded(rows):
@@ -60,7 +60,7 @@ class LatentRows:
             result = multiply_blocks(integers, scales * unit, self.block_size)
 
             def gradient(upstream):
-                # Of repeated rows, it comes in slices.
+                # The gradient of repeated rows is sparse.
                 return tf.cast(tf.convert_to_tensor(upstream), rows.dtype)
 
             return result, gradient
@@ -68,11 +68,11 @@ class LatentRows:
         return rounded(rows)
 
     def grow(self):
-        """Makes the unit large enough for the scales of all rows."""
+        """Raises the unit to fit the scales of all rows."""
         self._round(tf.convert_to_tensor(self.latents.value), grows=True)
 
     def assign(self, latents):
-        """Sets all latent rows, and a unit large enough for them."""
+        """Sets all latent rows, and a unit that fits them."""
         self.latents.assign(latents)
         largest = max(
             tf.reduce_max(_best_scales(self._blocks(part), self.bits)).numpy()
@@ -86,7 +86,7 @@ class LatentRows:
         scales = _best_scales(blocks, self.bits)
         unit = tf.convert_to_tensor(self.scale_unit.value)
         if grows:
-            # Of no rows, it is minus infinity.
+            # Minus infinity without rows.
             largest = of_all_devices(tf.reduce_max(scales, keepdims=True)[0])
             unit = tf.maximum(unit, tf.reduce_max(largest) / self._highest)
             write(self.scale_unit, unit)
@@ -112,7 +112,7 @@ class LatentRows:
             yield self.latents.value[start : start + size]
 
     def table(self):
-        """The `RoundedTable` that `kc.strip` would fix."""
+        """The `RoundedTable` that `kc.strip` keeps."""
         integers, scales = [], []
         for part in self._parts():
             part = self._round(part)

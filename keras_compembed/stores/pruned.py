@@ -1,4 +1,4 @@
-"""Rows kept as the numbers that are furthest from 0, and their places."""
+"""A store of the largest entries of rows, and their places."""
 
 import random
 
@@ -17,21 +17,21 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 from keras_compembed.utils.validation import float_chunks
 
-# So that a column and the length of a part fit a byte each.
+# A column and the length of a part fit in a byte each.
 _WIDEST = 255
-# Parts of rows counted from a common place.
+# Parts of rows that share an offset.
 _BLOCK = 16
-# Of numbers drawn from -0.05 to 0.05.
+# Standard deviation of uniform numbers from -0.05 to 0.05.
 _STDDEV = 0.05 / 3**0.5
-# Of a number in a file, by `quantize`.
+# Bytes of a number in a file, by `quantize`.
 _BYTES = {"float16": 2, "int8": 1}
-# Windows of the longest row are also read up to so many times the mean row.
+# Rows are read in windows if the longest is at most this times the mean.
 _WINDOW_OF_MEANS = 4
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PrunedNumbers(TableStore):
-    """The numbers of rows that are not zero, and their columns."""
+    """The nonzero entries of rows, and their columns."""
 
     settings = ("sparsity", "bits")
     attributes = ("num_nonzeros", "num_parts", "part_width")
@@ -52,13 +52,13 @@ class PrunedNumbers(TableStore):
         self.add_arrays(add, arrays, trained)
 
     def _random_numbers(self):
-        """Row lengths, columns and values: as many numbers in each row."""
+        """Row lengths, columns and values, with equal lengths."""
         rng = np.random.default_rng(random.getrandbits(32))
         rows, width = self.input_dim, self.output_dim
         ends = np.arange(rows + 1) * self.num_nonzeros // rows
         lengths = np.diff(ends)
         owners = np.repeat(np.arange(rows), lengths)
-        # At even distances, from a random place.
+        # Evenly spaced, from a random place.
         place = 1000 * (np.arange(len(owners)) - ends[owners])
         place += rng.integers(1000, size=rows)[owners]
         columns = place * width // (1000 * lengths[owners])
@@ -67,7 +67,7 @@ class PrunedNumbers(TableStore):
         return lengths, columns, values * _STDDEV * share**-0.5
 
     def _arrays(self, lengths, columns, values):
-        """Arrays of all weights for the numbers of rows, by their names."""
+        """Arrays of all weights, by name."""
         owners = np.repeat(np.arange(self.input_dim), lengths)
         parts = owners * self.num_parts + columns // self.part_width
         lengths = np.bincount(parts, minlength=self.input_dim * self.num_parts)
@@ -87,7 +87,7 @@ class PrunedNumbers(TableStore):
         return arrays
 
     def take_largest(self, table, weight):
-        """Takes the numbers of a table that are furthest from 0."""
+        """Sets the entries of a table with the largest absolute values."""
         numbers = _largest(table, self.num_nonzeros, weight)
         for name, values in self._arrays(*numbers).items():
             getattr(self, name).assign(values)
@@ -95,14 +95,14 @@ class PrunedNumbers(TableStore):
     def compose(self, ids, read):
         places = RowPlaces(self.row_lengths.value, self.row_starts.value)
         starts, stops = places(self.parts_of_rows(self.known(ids)))
-        # Wide enough for any part: then all shapes are known.
+        # Fixed width of the longest part, for static shapes.
         steps = np.arange(self.part_width, dtype="int32")
         found = tf.expand_dims(starts, 1) + steps
         inside = found < tf.expand_dims(stops, 1)
         found = tf.where(inside, found, 0)
         columns = tf.cast(tf.gather(self.columns.value, found), tf.int32)
         columns = tf.where(inside, columns, self.part_width)
-        # Not `read`: places are many, and what is trained is small.
+        # Not `read`: there are many places, and few trained values.
         values = read_all(self.values, found)
         if self.scales is not None:
             values = tf.cast(values, self.scales.dtype)
@@ -126,10 +126,10 @@ class PrunedNumbers(TableStore):
         return rows if scales is None else rows * tf.convert_to_tensor(scales)
 
     def litert_bytes(self, quantize=None):
-        """Bytes of the constants that the table takes in a LiteRT file."""
+        """Bytes of the table's constants in a LiteRT file."""
         size = 1 if self.bits == 8 else _BYTES.get(quantize, 4)
         blocks = -(-self.input_dim * self.num_parts // _BLOCK)
-        # The last number is of no row.
+        # One extra number at the end.
         numbers = 1 + self.num_nonzeros
         total = blocks * (_BLOCK + 4) + numbers * (1 + size)
         if size < 4:
@@ -141,7 +141,7 @@ class PrunedNumbers(TableStore):
 
 
 class RowPlaces:
-    """Places of rows of at most 255 numbers, in a byte and a bit each."""
+    """Places of rows of at most 255 entries, in about a byte each."""
 
     def __init__(self, lengths, starts):
         self.lengths = lengths
@@ -149,7 +149,7 @@ class RowPlaces:
 
     @classmethod
     def of_lengths(cls, row_lengths):
-        """The places of rows that follow each other."""
+        """The places of consecutive rows."""
         blocks = -(-len(row_lengths) // _BLOCK)
         lengths = np.zeros((blocks, _BLOCK), "uint8")
         lengths.ravel()[: len(row_lengths)] = row_lengths
@@ -157,7 +157,7 @@ class RowPlaces:
         return cls(lengths, (np.cumsum(totals) - totals).astype("int32"))
 
     def __call__(self, rows):
-        """Where rows begin and end, int32 tensors."""
+        """Begins and ends of rows, int32 tensors."""
         lengths = tf.cast(tf.gather(self.lengths, rows // _BLOCK), tf.int32)
         steps = np.arange(_BLOCK, dtype="int32")
         place = tf.expand_dims(rows % _BLOCK, 1)
@@ -208,7 +208,7 @@ class _PrunedForm(LiteRTForm):
 
 
 def _largest(table, number, weight):
-    """Row lengths, columns and values of the numbers furthest from 0."""
+    """Row lengths, columns and values of the largest absolute entries."""
     sizes = np.empty(table.shape, "float32")
     for start, rows in float_chunks(table):
         part = np.abs(rows)

@@ -1,4 +1,4 @@
-"""Base of tables kept in few bytes as plain arrays."""
+"""Base of compressed rows as plain arrays."""
 
 import abc
 import copy
@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-# Numbers of rows that are floats at once.
+# Elements of rows decompressed at once.
 _CHUNK_ELEMENTS = 1 << 20
 # Numbers of a list that share a scale.
 _BLOCK = 256
@@ -14,35 +14,35 @@ _HIGHEST = 127
 
 
 class RowArrays(abc.ABC):
-    """Rows of a store in plain arrays, as files of vectors hold them."""
+    """Rows of a store as plain arrays, as in files of vectors."""
 
-    # Words of files: of the kind, and of what rows share.
+    # Names in files, of the kind and of its shared weights.
     kind = shared_kind = None
-    # Whether it finds how to keep new vectors.
+    # Whether `with_vectors` can encode new vectors.
     can_grow = True
 
     def __init__(self, settings, rows, floats, shared=None):
         self.settings = settings
         self.rows = rows
         self.floats = floats
-        # The floats as a file holds them.
+        # Floats rounded as in a file.
         self.shared = shared
         self.start()
 
     @classmethod
     def of_file(cls, settings, rows, shared):
-        """Those of a file, where `shared` is a dict of `SmallFloats`."""
+        """Rows from a file; `shared` is a dict of `SmallFloats`."""
         floats = {name: small.floats() for name, small in shared.items()}
         return cls(settings, rows, floats, shared)
 
     def small(self):
-        """The same with floats that are rounded as in a file."""
+        """The same rows with floats rounded as in a file."""
         shared = {x: SmallFloats.of(y) for x, y in self.floats.items()}
         return self.of_file(self.settings, self.rows, shared)
 
     @abc.abstractmethod
     def start(self):
-        """Makes what look-ups need."""
+        """Prepares lookups."""
 
     @abc.abstractmethod
     def read(self, ids):
@@ -50,7 +50,7 @@ class RowArrays(abc.ABC):
 
     @abc.abstractmethod
     def make_store(self):
-        """A store of these settings, to be built and loaded."""
+        """A store with these settings, to build and load."""
 
     @property
     def shape(self):
@@ -59,7 +59,7 @@ class RowArrays(abc.ABC):
 
     @property
     def bytes_by_part(self):
-        """Dict of bytes: of rows, and of what they share."""
+        """Dict of bytes of rows and of shared weights."""
         shared = [x for y in self.shared.values() for x in vars(y).values()]
         sizes = {
             self.kind: sum(values.nbytes for values in self.rows.values()),
@@ -82,7 +82,7 @@ class RowArrays(abc.ABC):
         return max(1, _CHUNK_ELEMENTS // self.shape[1])
 
     def parts(self, num_rows=None):
-        """Yields vectors of the first rows or all, some at a time."""
+        """Yields vectors of all rows or the first ones, in parts."""
         num_rows, size = num_rows or self.shape[0], self.rows_at_once
         for start in range(0, num_rows, size):
             yield self.read(np.arange(start, min(start + size, num_rows)))
@@ -95,11 +95,11 @@ class RowArrays(abc.ABC):
         return other
 
     def part(self, start, end):
-        """The same with the rows from one to another."""
+        """The same with rows `start` to `end`."""
         return self.with_rows(self.take(slice(start, end)))
 
     def with_mean(self):
-        """The same with a row nearest to the mean of all, and its place."""
+        """The same with one more row, nearest to the mean, and its place."""
         total = sum(x.sum(axis=0, dtype="float64") for x in self.parts())
         mean = total / self.shape[0]
         if self.can_grow:
@@ -109,20 +109,20 @@ class RowArrays(abc.ABC):
 
     @abc.abstractmethod
     def with_vectors(self, vectors):
-        """The same with more rows, those nearest to vectors."""
+        """The same with more rows, the nearest to vectors."""
 
     def take(self, ids):
-        """Some rows: a slice, or those of `ids`."""
+        """Arrays of some rows: a slice or `ids`."""
         return {name: values[ids] for name, values in self.rows.items()}
 
 
 def append_rows(rows, more):
-    """Dict of arrays with the rows of another one below."""
+    """Dict of arrays, with the rows of another one appended."""
     return {x: np.concatenate([y, more[x]]) for x, y in rows.items()}
 
 
 def check_arrays(arrays, wanted):
-    """Raises unless arrays of a file have these dtypes and shapes."""
+    """Raises unless arrays have the wanted dtypes and shapes."""
     if arrays.keys() != wanted.keys():
         raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}")
     for name, (dtypes, shape) in wanted.items():
@@ -139,7 +139,7 @@ def check_arrays(arrays, wanted):
 
 
 def check_shared(shared, shapes):
-    """Raises unless `SmallFloats` of a file have these shapes."""
+    """Raises unless `SmallFloats` have the given shapes."""
     integers = {name: small.integers for name, small in shared.items()}
     check_arrays(integers, {x: ("int8", y) for x, y in shapes.items()})
     for name, small in shared.items():
@@ -175,7 +175,7 @@ class SmallFloats:
 
 
 def _as_rows(values):
-    """`(vectors, numbers)`, filled up with 0."""
+    """`(vectors, numbers)`, padded with 0."""
     if values.ndim > 1:
         return values.reshape(-1, values.shape[-1])
     return np.pad(values, (0, -values.size % _BLOCK)).reshape(-1, _BLOCK)

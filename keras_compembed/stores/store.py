@@ -1,4 +1,4 @@
-"""Bases of the ways to keep the rows of a table."""
+"""Base classes of stores, which keep the rows of a table."""
 
 import abc
 import functools
@@ -22,47 +22,47 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 class Store(Settings, abc.ABC):
-    """Base of the ways to keep the rows of a table.
+    """Base of stores, which keep the rows of a table.
 
-    A store owns the variables, reads rows, adds them up, scores vectors
-    against all of them, counts bytes, and has a form for LiteRT. A new kind
-    gives `make_variables`, `read` and the names of its further arguments,
-    `settings`. All else works with these, and can be made faster.
-    `CONTRIBUTING.md` shows one.
+    A store owns the variables of a table. It reads and sums rows, scores
+    vectors against all rows, counts bytes, and has a form for LiteRT. A new
+    kind must define `make_variables`, `read` and `settings`, the names of its
+    other arguments. The other methods have defaults; override them for speed.
+    See the example in `CONTRIBUTING.md`.
 
     Args:
-        input_dim: Integer, rows of the table.
-        output_dim: Integer, columns of the table.
+        input_dim: Integer, the number of rows.
+        output_dim: Integer, the number of columns.
 
     Attributes:
         variables: List of Keras variables, in the order of `.keras` files.
     """
 
-    # Further arguments, which it and the layer have as attributes, and what
-    # else the layer has of it.
+    # Other arguments, which store and layer have as attributes, and more
+    # attributes that the layer shares.
     settings = attributes = ()
-    # The word for it in files of vectors; `KINDS` of this folder has them.
+    # Its name in files of vectors; see `KINDS` of this folder.
     kind = None
-    # An integer array `(input_dim, num_codebooks)`, where rows are codes.
+    # If rows are codes, an integer array `(input_dim, num_codebooks)`.
     codes = None
     # Whether codes follow vectors that a task trains.
     follows = False
-    # Arguments in which a second table for logits differs; None: there is none.
+    # Arguments that differ in a second table for logits; None: no second table.
     second_table = {}
-    # Variables of integers of which any are valid.
+    # Variables of integers, with any value valid.
     integer_weights = ()
-    # Of the last `read` or `sum_rows` of a training step.
+    # Losses of the last `read` or `sum_rows` of a training step.
     losses = ()
 
     def __init__(self, input_dim, output_dim):
         self.input_dim = check_positive_int("input_dim", input_dim)
         self.output_dim = check_positive_int("output_dim", output_dim)
         self.variables = []
-        # Of floats that are trained; the layer sets its own.
+        # Dtype of trained floats; the layer sets its own.
         self.dtype = "float32"
 
     def build(self, add_weight):
-        """Makes the variables, by a layer's `add_weight`."""
+        """Creates the variables with a layer's `add_weight`."""
 
         def add(name, **kwargs):
             variable = add_weight(name, **kwargs)
@@ -73,20 +73,20 @@ class Store(Settings, abc.ABC):
 
     @abc.abstractmethod
     def make_variables(self, add):
-        """Makes variables by `add(name, shape=..., ...)`."""
+        """Creates variables with `add(name, shape=..., ...)`."""
 
     @abc.abstractmethod
     def read(self, ids, training=False, counts=None):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
 
     def get_config(self):
-        """Arguments of a store without rows."""
+        """Constructor arguments, without rows."""
         serialize = keras.saving.serialize_keras_object
         names = ("input_dim", "output_dim", *self.settings)
         return {name: serialize(getattr(self, name)) for name in names}
 
     def read_all(self):
-        """The table `(input_dim, output_dim)`, made for the moment."""
+        """The full table `(input_dim, output_dim)`."""
         return self.read(tf.range(self.input_dim))
 
     def sum_rows(self, ids, weights, training=False, counts=None):
@@ -105,7 +105,7 @@ class Store(Settings, abc.ABC):
         """A function from ids to products `(vectors, ids)`."""
 
         def score(ids):
-            # Devices cannot wait for each other in a loop.
+            # Devices cannot synchronize in a loop.
             with without_gradients():
                 rows = tf.cast((read or self.read)(ids), vectors.dtype)
             return tf.matmul(vectors, rows, transpose_b=True)
@@ -120,7 +120,7 @@ class Store(Settings, abc.ABC):
         """Called before `score` in a training step."""
 
     def parts(self):
-        """Dict of the layers that hold some of the weights."""
+        """Dict of sublayers with some of the weights."""
         return {}
 
     def reader(self):
@@ -133,7 +133,7 @@ class Store(Settings, abc.ABC):
         return read
 
     def arrays(self):
-        """`RowArrays` of the rows as they are outside of training."""
+        """`RowArrays` of the rows, as in inference."""
         raise NotImplementedError
 
     def load(self, arrays):
@@ -141,9 +141,9 @@ class Store(Settings, abc.ABC):
         raise NotImplementedError
 
     def sizes(self):
-        """Figures of an `EmbeddingSize` without what only training needs.
+        """Fields of an `EmbeddingSize`, without weights for training only.
 
-        None if they are not known before variables are made.
+        None if they are unknown before variables exist.
         """
         if not self.variables:
             return None
@@ -155,27 +155,27 @@ class Store(Settings, abc.ABC):
         }
 
     def stripped(self, max_nonzeros=None, trainable=False):
-        """Changed arguments without what only training needs, and arrays."""
+        """Changed arguments and arrays for a store for inference only."""
         return {}, self.arrays()
 
     def grown(self, vectors):
-        """Changed arguments with rows for further vectors, and arrays."""
+        """Changed arguments and arrays, with rows for more vectors."""
         raise NotImplementedError
 
     def litert(self, options, path):
-        """How rows are written down for LiteRT, a `LiteRTForm`."""
+        """The `LiteRTForm` of the rows."""
         return LiteRTForm(self, options)
 
 
 def read_all(variable, rows):
-    """Rows of a variable, whose gradient is as large as the variable."""
-    # The gradient of a reshape adds up that of rows that are read repeatedly.
+    """Rows of a variable, with a dense gradient."""
+    # The gradient of this reshape sums gradients of repeated rows.
     values = tf.reshape(tf.convert_to_tensor(variable.value), variable.shape)
     return repeat_rows(values, rows)
 
 
 class TableStore(Store):
-    """Base of stores that read rows of variables and little else."""
+    """Base of stores that only read rows of variables."""
 
     @abc.abstractmethod
     def compose(self, ids, read):
@@ -185,13 +185,13 @@ class TableStore(Store):
         if not training:
             return self.compose(ids, read_all)
         compose = functools.partial(self.compose, read=read_rows)
-        # Several devices exchange ids, as many as there are in a batch.
+        # Several devices exchange the ids of a batch.
         if on_several_devices():
             return compose(ids)
         return each_once(compose, ids)
 
     def add_arrays(self, add, arrays, trained=None):
-        """Adds variables that begin with arrays, one of which is trained."""
+        """Adds variables with initial arrays; `trained` names a trained one."""
         for name, values in arrays.items():
             is_trained = name == trained
             variable = add(
@@ -204,7 +204,7 @@ class TableStore(Store):
             setattr(self, name, variable)
 
     def known(self, ids):
-        """`ids`, or an error if there is one that the table does not have."""
+        """`ids`, or an error if an id is out of range."""
         is_known = (ids >= 0) & (ids < self.input_dim)
         check = tf.debugging.Assert(
             tf.reduce_all(is_known),
@@ -216,7 +216,7 @@ class TableStore(Store):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class WeightSpec(Settings):
-    """Initializer, regularizer and constraint of a trained weight.
+    """Options of a trained weight: initializer, regularizer, constraint.
 
     Example:
 
@@ -224,8 +224,8 @@ class WeightSpec(Settings):
     >>> layer = kc.CodeEmbedding(1000, 64, codebooks=codebooks)
 
     Args:
-        initializer: Optional initializer, or what else the layer takes in its
-            place. Defaults to `None`: that of the layer.
+        initializer: Optional initializer, or another value that the layer
+            accepts for it. Defaults to `None`: the layer's default.
         regularizer: Optional regularizer. Defaults to `None`.
         constraint: Optional constraint. Defaults to `None`.
     """
@@ -249,7 +249,7 @@ class WeightSpec(Settings):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LowRank(WeightSpec):
-    """The rank of a table, and how its projection begins and is trained."""
+    """The rank of a table, and the `WeightSpec` of its projection."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class LowRank(WeightSpec):
 
 
 def get_low_rank(identifier):
-    """`LowRank` of an argument or of its serialized form, or None."""
+    """`LowRank` from an argument or its config, or None."""
     if isinstance(identifier, tuple):
         rank, spec = identifier
         return LowRank(rank, **get_settings(WeightSpec, spec).arguments)

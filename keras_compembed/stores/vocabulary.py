@@ -1,4 +1,4 @@
-"""Rows of some ids, and a few that all others share."""
+"""A store of rows for kept ids, and shared rows for all others."""
 
 import keras
 import numpy as np
@@ -17,14 +17,14 @@ from keras_compembed.utils.validation import require
 SHARING = ("modulo", "nearest")
 _CHUNK_NUMBERS = 1 << 22
 _ROUNDS = 5
-# Kept ids are counted from a common number for each block.
+# Kept ids of a block share an offset.
 _BLOCK = 64
 _BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(256)], "uint8")
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class KeptRows(TableStore):
-    """Which row an id has, and a table of rows, or a layer that gives them."""
+    """The row of each id, and a table of rows or a layer with them."""
 
     settings = ("num_rows", "num_shared_rows", "sharing", "rows")
     second_table = None
@@ -54,8 +54,8 @@ class KeptRows(TableStore):
             require(
                 isinstance(store, Store)
                 and sizes == (store.input_dim, store.output_dim),
-                f"`rows` must be a look-up layer of {sizes[0]} (`num_rows` + "
-                f"`num_shared_rows`) rows of width {sizes[1]}.",
+                f"`rows` must be an embedding layer of {sizes[0]} rows "
+                f"(`num_rows` + `num_shared_rows`) of width {sizes[1]}.",
                 rows=rows,
             )
 
@@ -78,14 +78,14 @@ class KeptRows(TableStore):
             )
 
     def take(self, index, rows):
-        """Takes the place of each id and, unless a layer has them, rows."""
+        """Sets the place of each id and, unless a layer has them, rows."""
         for name, values in self._places(index).items():
             getattr(self, name).assign(values)
         if self.rows is None:
             self.table.assign(rows)
 
     def _places(self, index):
-        """Arrays that hold the row of each id, by the names of weights."""
+        """Arrays for the row of each id, by names of weights."""
         if self.sharing == "nearest":
             size = _index_bytes(self.num_rows + self.num_shared_rows)
             return {"row_of_id": index.astype(f"int{8 * size}")}
@@ -110,7 +110,7 @@ class KeptRows(TableStore):
         own = tf.cast(tf.equal(steps, place), tf.int32)
         byte = tf.reduce_sum(bits * own, axis=1)
         unit = tf.gather(2 ** np.arange(8, dtype="int32"), ids % 8)
-        # How many kept ids come before: in the byte, then in bytes before it.
+        # Kept ids before this one: in its byte, then in earlier bytes.
         below = tf.cast(tf.gather(_BIT_COUNTS, byte % unit), tf.int32)
         ranks = tf.gather(self.kept_starts.value, ids // _BLOCK) + below
         ranks += tf.reduce_sum(counts * before, axis=1)
@@ -123,7 +123,7 @@ class KeptRows(TableStore):
             return read(self.table, places)
         if read is read_all:
             return self.rows.embed(places)
-        # It may learn in a way of its own.
+        # The layer may have its own way to learn.
         return self.rows(places, training=True)
 
     def parts(self):
@@ -132,14 +132,14 @@ class KeptRows(TableStore):
     def sizes(self):
         sizes = super().sizes()
         if sizes and self.rows is not None:
-            # Not what only learning takes.
+            # Without weights for learning only.
             own = sum(self.rows.store.sizes()["parts"].values())
             sizes["parts"]["weights"] += own - count_bytes(self.rows.weights)
         return sizes
 
 
 def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
-    """Rows of a table, the row of each id, and how much each row counts."""
+    """Rows of a table, the row of each id, and the weight of each row."""
     kept = np.sort(np.argsort(-scores, kind="stable")[:num_rows])
     rest = np.setdiff1d(np.arange(len(table)), kept, assume_unique=True)
     places = rest % num_shared_rows
@@ -148,7 +148,7 @@ def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
     places = places + num_rows
     if sharing == "nearest":
         rows, places = _nearest(table, weight, rest, rows, num_rows)
-    # The weight of all ids that have a row.
+    # The total weight of the ids of each row.
     sums = np.bincount(places, weight[rest], minlength=len(rows))
     sums[:num_rows] += weight[kept]
     index = np.empty(len(table), "int64")
@@ -157,27 +157,27 @@ def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
 
 
 def _index_bytes(num_rows):
-    """Integer, bytes of the number of a row."""
+    """Bytes of a row number."""
     return 2 if num_rows <= 2**15 else 4
 
 
 def count_place_bytes(input_dim, num_rows, sharing):
-    """Integer, bytes in a file of what says which row an id has."""
+    """Bytes of the map from ids to rows in a file."""
     if sharing == "nearest":
         return _index_bytes(num_rows) * input_dim
     return _count_blocks(input_dim) * (_BLOCK // 8 + 4) + _BIT_COUNTS.nbytes
 
 
 def count_table_bytes(num_rows, width, quantize=None):
-    """Integer, bytes in a file of rows that are floats in the layer."""
-    # Only codebooks and anchors are int8 with "int8_codebooks".
+    """Bytes in a file of rows that are floats in the layer."""
+    # "int8_codebooks" quantizes codebooks and anchors only.
     if quantize == "int8_codebooks":
         quantize = None
     return count_litert_bytes(num_rows * width, quantize)
 
 
 def _count_blocks(input_dim):
-    """Integer, blocks of so many ids."""
+    """Number of blocks of `input_dim` ids."""
     return -(-input_dim // _BLOCK)
 
 
@@ -202,7 +202,7 @@ def _means(table, weight, ids, places, number):
 
 
 def _nearest(table, weight, rest, rows, num_rows):
-    """Shared rows and the row of each of the rest, in turns."""
+    """Shared rows, and the row of each other id, improved in turns."""
     size = max(1, _CHUNK_NUMBERS // len(rows))
     places = np.zeros(len(rest), "int64")
     shared_rows = rows[num_rows:]

@@ -258,9 +258,7 @@ def _find_format(path, words_are_given):
         return "word2vec_binary"
     text.check_no_csv(lines)
     if not columns or b"\0" in head:
-        raise ValueError(
-            f"it is none of {_READ}; it begins with {head[:32]!r}"
-        )
+        raise ValueError(f"it is none of {_READ}; it begins with {head[:32]!r}")
     fields = b" ".join(lines[: text.FIRST_LINES]).split()
     if not words_are_given and all(map(text.NUMBER.fullmatch, fields)):
         raise ValueError(
