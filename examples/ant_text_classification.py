@@ -1,10 +1,9 @@
-"""From texts to a phone file whose embedding is a few anchors.
+"""Trains a text classifier with an `ANTEmbedding` and exports it.
 
-Trains a text classifier with an `ANTEmbedding`, whose transform training
-makes sparse, and beside it one with a full table. Stores the transform
-sparse, writes LiteRT files, and runs them on the test texts. By default the
-texts are the docstrings of the packages installed with this one, and the
-class is the module each comes from.
+Training makes the transform of the layer sparse. The example also trains a
+baseline with a full table, writes LiteRT files and runs them on the test
+texts. By default, the texts are the docstrings of the installed packages, and
+the class of a docstring is its module.
 
     python -m examples.ant_text_classification
     python -m examples.ant_text_classification --data imdb --l1 3e-5
@@ -63,11 +62,11 @@ def parse_arguments(argv=None):
         "--l1",
         type=float,
         default=3e-6,
-        help="the larger, the fewer non-zeros; where to begin with "
+        help="larger values give fewer non-zeros; the start value with "
         "--target-nonzeros",
     )
     parser.add_argument(
-        "--target-nonzeros", type=int, help="wanted, in place of a fixed l1"
+        "--target-nonzeros", type=int, help="target that adapts l1 in training"
     )
     parser.add_argument("--length", type=int, default=200, help="words read")
     parser.add_argument("--epochs", type=int, default=10)
@@ -78,8 +77,8 @@ def parse_arguments(argv=None):
         "--devices",
         type=int,
         default=1,
-        help="more than 1: MirroredStrategy over so many GPUs or, where there "
-        "is none, logical devices of the CPU",
+        help="above 1: use MirroredStrategy on this number of GPUs, or of "
+        "logical CPU devices without a GPU",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -94,7 +93,7 @@ def parse_arguments(argv=None):
 
 
 def make_scope(devices):
-    """What models are made under: nothing, or a strategy's scope."""
+    """The scope of a strategy; an empty context for one device."""
     if devices == 1:
         return contextlib.nullcontext()
     return mirrored_strategy(devices).scope()
@@ -152,7 +151,7 @@ def main(argv=None):
     words, dataset = dataset.as_ids(args.vocabulary_size, args.length)
     ids, labels = dataset.test
     print(
-        f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "
+        f"{len(dataset.train[0])} training texts, {len(ids)} test texts, "
         f"{len(dataset.classes)} classes, {len(words)} words"
     )
     shape = len(words), args.embedding_dim
@@ -174,12 +173,12 @@ def main(argv=None):
             print(f"Training with {name}")
             models[name] = build_model(embedding, args, len(dataset.classes))
             train(models[name], dataset, args)
-    # From here on rows of T are stored sparse.
+    # From now on, rows of T are sparse.
     models["anchors"] = kc.strip(models["anchors"])
 
     rows = []
     for name, trained in models.items():
-        # Without the optimizer, whose state is of the transform as it was.
+        # Without the optimizer state, which is of the dense transform.
         model = keras.Sequential([*trained.inputs, *trained.layers])
         model.save(output / f"{name}.keras")
         path = output / f"{name}.tflite"

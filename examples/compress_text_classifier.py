@@ -1,11 +1,10 @@
 """Makes the embedding of a text classifier 10 to 40 times smaller.
 
-Trains a classifier whose embedding table is most of its size, learns codes
-for the table, swaps the layer, fine-tunes, writes LiteRT files, and runs them
-all on the test set. The table is fine-tuned too, as the codes are, so that they
-are compared after equal training. By default the texts are the docstrings of
-the packages installed with this one, and the class is the module each comes
-from.
+Trains a classifier, learns codes for its embedding table, replaces the layer
+and fine-tunes. Then writes LiteRT files and runs them on the test set. The
+baseline with the table is fine-tuned as long, for a fair comparison. By
+default, the texts are the docstrings of the installed packages, and the class
+of a docstring is its module.
 
     python -m examples.compress_text_classifier
     python -m examples.compress_text_classifier --seeds 5
@@ -24,8 +23,8 @@ import tempfile
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# TensorFlow splits its sums by threads, so their number is part of the result:
-# fixed, the same texts and seeds give the same figures on any number of cores.
+# TensorFlow splits sums by threads. With a fixed number of threads, results are
+# the same on any number of cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 
 import keras
@@ -38,7 +37,7 @@ from examples.plots import plot_code_balance
 from keras_compembed.export.interpreter import LiteRTModel
 
 CODE_SHAPES = ((64, 16), (32, 16))
-# What turns the vectors of words into one: a CNN, the paper's LSTM, the mean.
+# Encoders from word vectors to a text vector: CNN, the paper's LSTM, mean.
 ENCODERS = {
     "cnn": lambda: [
         keras.layers.Dropout(0.3),
@@ -78,14 +77,14 @@ def parse_arguments(argv=None):
         "--seeds",
         type=int,
         default=1,
-        help="trainings of each model, of which the table shows the mean; the "
-        "split is that of --seed",
+        help="number of trainings of each model, to show the mean; the data "
+        "split depends on --seed only",
     )
     parser.add_argument("--classes", type=int, help="keep the most frequent")
     parser.add_argument(
         "--save",
-        help="folder to put the smallest version in as a preset, see "
-        "`kc.save_preset`; of several seeds, the first",
+        help="folder for the smallest model as a preset (see "
+        "`kc.save_preset`), trained with the first seed",
     )
     args = parser.parse_args(argv)
     if args.seeds < 1:
@@ -96,7 +95,7 @@ def parse_arguments(argv=None):
 def build_model(args, vocabulary_size, num_classes):
     """The classifier: 256-wide embedding, then one of `ENCODERS`."""
     layers = keras.layers
-    # First: layers draw their seeds as they are made.
+    # First, because layers draw seeds when they are created.
     encoder = ENCODERS[args.model]()
     return keras.Sequential(
         [
@@ -145,7 +144,7 @@ def litert_accuracy(path, ids, labels):
 
 
 def latency_ratios(paths, ids, seconds=1.0):
-    """Median time of one text to the first file's, each in turns with it."""
+    """Median time of a text, relative to the first file, timed in turns."""
     models = [LiteRTModel(path) for path in paths]
     ratios = [1.0]
     for model in models[1:]:
@@ -163,7 +162,7 @@ def latency_ratios(paths, ids, seconds=1.0):
 
 
 def embedding_bytes(model, quantize):
-    """Bytes of the embedding as the file stores it."""
+    """Bytes of the embedding in the file."""
     layer = model.get_layer("words")
     width = 1 if quantize == "int8" else 4
     if isinstance(layer, kc.CodeEmbedding):
@@ -173,7 +172,7 @@ def embedding_bytes(model, quantize):
 
 
 def train_models(dataset, args, vocabulary_size, seed):
-    """The table, the table fine-tuned, and codes fine-tuned, by name."""
+    """Dict of models: the table, fine-tuned table, and fine-tuned codes."""
     keras.utils.set_random_seed(seed)
     print(f"Training the baseline, seed {seed}")
     baseline = build_model(args, vocabulary_size, len(dataset.classes))
@@ -194,7 +193,7 @@ def train_models(dataset, args, vocabulary_size, seed):
     for name, model in models.items():
         if model is not baseline:
             print(f"Fine-tuning {name}")
-            # The same order of examples for all.
+            # The same order of examples for all models.
             keras.utils.set_random_seed(seed)
             train(model, dataset, args, args.fine_tune_epochs, 2e-4)
     return models
@@ -228,7 +227,7 @@ def export_models(models, folder, ids, labels):
 
 
 def summarize(rows_by_seed):
-    """Rows of means, with each seed's accuracies and LiteRT's range."""
+    """Rows of means, with the accuracy of each seed and LiteRT's range."""
     summary = []
     for rows in zip(*rows_by_seed, strict=True):
         row = dict(rows[0])
@@ -242,7 +241,7 @@ def summarize(rows_by_seed):
 
 
 def make_figures(rows_by_seed, dataset, digest, args):
-    """The record of the first seed's smallest model, and of all seeds."""
+    """Figures of the first seed's smallest model, and of all seeds."""
     table = "baseline fine-tuned float32"
     figures = {
         **rows_by_seed[0][-1],
@@ -394,7 +393,7 @@ def main(argv=None):
     output = pathlib.Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
     if args.save:
-        # What cannot be written is known before the work.
+        # Fail early if the folder cannot be created.
         pathlib.Path(args.save).mkdir(parents=True, exist_ok=True)
         command = "python -m examples.compress_text_classifier "
         command += shlex.join(sys.argv[1:] if argv is None else argv)
@@ -408,7 +407,7 @@ def main(argv=None):
     vocabulary, dataset = dataset.as_ids(args.vocabulary_size, args.length)
     ids, labels = dataset.test
     print(
-        f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "
+        f"{len(dataset.train[0])} training texts, {len(ids)} test texts, "
         f"{len(dataset.classes)} classes, {len(vocabulary)} words "
         f"(digest {digest})"
     )

@@ -1,15 +1,15 @@
-"""Trains compressed layers in a loop of one's own, on one or several devices.
+"""Trains compressed layers in a custom loop, on one or several devices.
 
-A text classifier with a `CodeEmbedding`, whose codes are learned on the way,
-then one with an `ANTEmbedding`, both under a `CANESoftmax` over the classes.
-There is no `fit`: a step takes gradients with a `tf.GradientTape` and has the
-optimizer apply them, under `strategy.run` with `--devices 2`. By default the
-texts are the docstrings of the packages installed with this one, and the class
-is the module each comes from.
+Trains two text classifiers with a `CANESoftmax` over the classes. The first
+has a `CodeEmbedding`, which learns codes in training, the second an
+`ANTEmbedding`. Instead of `fit`, each step takes gradients with a
+`tf.GradientTape` and applies them with the optimizer; with `--devices 2`, it
+runs under `strategy.run`. By default, the texts are the docstrings of the
+installed packages, and the class of a docstring is its module.
 
     python -m examples.custom_training_step
     python -m examples.custom_training_step --devices 2
-    python -m examples.custom_training_step --fit     # what `fit` makes of it
+    python -m examples.custom_training_step --fit     # the same with `fit`
 """
 
 import argparse
@@ -76,8 +76,8 @@ def parse_arguments(argv=None):
         "--devices",
         type=int,
         default=1,
-        help="more than 1: MirroredStrategy over so many GPUs or, where there "
-        "is none, logical devices of the CPU",
+        help="above 1: use MirroredStrategy on this number of GPUs, or of "
+        "logical CPU devices without a GPU",
     )
     parser.add_argument(
         "--fit", action="store_true", help="train by `fit`, to compare"
@@ -95,7 +95,7 @@ def parse_arguments(argv=None):
 
 
 def make_strategy(devices):
-    """The default strategy, of one device, or a mirrored one."""
+    """The default strategy for one device, else a mirrored one."""
     if devices == 1:
         return tf.distribute.get_strategy()
     return mirrored_strategy(devices)
@@ -146,19 +146,19 @@ def build_model(name, num_words, counts, args):
 
 
 def make_step(model, loss, optimizer, strategy):
-    """A function of a batch that takes a step and returns the loss."""
+    """A function that trains on a batch and returns the loss."""
     devices = strategy.num_replicas_in_sync
 
     def step_of_device(ids, labels):
         with tf.GradientTape() as tape:
-            # Handed to the loss as they are: features of a layer of classes
-            # are marked with the layer.
+            # Pass features to the loss unchanged: the tensor is marked with
+            # its layer of classes.
             features = model(ids, training=True)
-            # A loss of Keras is divided by the number of devices already;
-            # what layers and regularizers add is not.
+            # Keras already divides its loss by the number of devices, but not
+            # the losses of layers and regularizers.
             value = loss(labels, features) + sum(model.losses) / devices
         variables = model.trainable_variables
-        # The proximal step of an `ANTEmbedding` comes in `apply`.
+        # `apply` also makes the proximal step of an `ANTEmbedding`.
         optimizer.apply(tape.gradient(value, variables), variables)
         return value
 
@@ -171,7 +171,7 @@ def make_step(model, loss, optimizer, strategy):
 
 
 def train(model, data, args, strategy):
-    """One pass after the other, over whole batches in a random order."""
+    """Trains for several epochs on shuffled full batches."""
     ids, labels = data
     loss = kc.CANELoss()
     with strategy.scope():
@@ -204,7 +204,7 @@ def train(model, data, args, strategy):
 
 
 def accuracy(model, data, args):
-    """Share of texts whose class is the best of all."""
+    """Share of texts with the right class ranked first."""
     ids, labels = data
     predictor = kc.top_k_model(model, k=1)
     best = [
@@ -226,8 +226,8 @@ def main(argv=None):
     train_data, test_data = dataset.train, dataset.test
     counts = np.bincount(train_data[1], minlength=len(dataset.classes))
     print(
-        f"{len(train_data[0])} texts to train on, {len(test_data[0])} to "
-        f"test, {len(counts)} classes, {len(words)} words"
+        f"{len(train_data[0])} training texts, {len(test_data[0])} test "
+        f"texts, {len(counts)} classes, {len(words)} words"
     )
     rows = []
     for name in ("codes", "anchors"):
@@ -237,9 +237,9 @@ def main(argv=None):
             model = build_model(name, len(words), counts, args)
         train(model, train_data, args, strategy)
         with strategy.scope():
-            # The copy holds what is needed to predict alone.
+            # The copy has weights for inference only.
             model = kc.strip(model)
-        # Without the optimizer, whose slots are of the weights as they were.
+        # Without the optimizer, which has slots of the old weights.
         model = keras.Sequential([*model.inputs, *model.layers])
         model.save(output / f"{name}.keras")
         report = kc.size_report(model)
@@ -255,9 +255,9 @@ def main(argv=None):
     (output / "results.json").write_text(json.dumps(rows, indent=2) + "\n")
     for row in rows:
         print(
-            f"{row['name']:8} accuracy on test texts "
-            f"{100 * row['accuracy']:.2f} %, words in {row['word_bytes']:,} "
-            f"bytes where a table has {row['table_bytes']:,}"
+            f"{row['name']:8} test accuracy "
+            f"{100 * row['accuracy']:.2f} %, embedding {row['word_bytes']:,} "
+            f"bytes (as a table {row['table_bytes']:,})"
         )
     print(f"\nModels and results: {output}")
     return rows

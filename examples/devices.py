@@ -4,11 +4,11 @@ import tensorflow as tf
 
 
 def mirrored_strategy(devices):
-    """A strategy over GPUs or, where there is none, logical CPU devices.
+    """A mirrored strategy on GPUs, or on logical CPU devices without a GPU.
 
     Args:
-        devices: Integer. Logical devices are made before TensorFlow runs
-            anything: call this first.
+        devices: Integer. Call this first: logical devices must be made before
+            TensorFlow runs any op.
     """
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy(

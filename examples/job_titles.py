@@ -1,17 +1,17 @@
-"""From job titles to a phone file that names occupations.
+"""Classifies job titles into occupations, in a file for phones.
 
-Trains a classifier of titles into the 1,016 occupations of O*NET with a
-`CANESoftmax`, whose steps score 20 of them, measures how wide a beam must be,
-writes a LiteRT file with the search inside, and runs that on the test titles.
+Trains a classifier with a `CANESoftmax` over the 1,016 occupations of O*NET; a
+training step scores 20 of them. Then chooses the beam width, writes a LiteRT
+file that includes the beam search, and runs it on the test titles.
 
     python -m examples.job_titles --data folder
     python -m examples.job_titles --data folder --quantize int8
     python -m examples.job_titles --data folder --devices 2
     python -m examples.job_titles --data folder --titles "truck driver,chef"
 
-The folder holds `Occupation Data.txt` and `Alternate Titles.txt` of the O*NET
-database as text (https://www.onetcenter.org/database.html), perhaps in its
-subfolder `onet_titles`, with `_` for blanks, or compressed by xz.
+The folder must have `Occupation Data.txt` and `Alternate Titles.txt` of the
+O*NET database as text (https://www.onetcenter.org/database.html). They may be
+in a subfolder `onet_titles`, have `_` for blanks, or be compressed by xz.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import numpy as np
 import keras_compembed as kc
 from examples.devices import mirrored_strategy
 
-# What the file answers for a title.
+# Occupations to return for a title.
 TOP = 5
 SHOWN = (
     "truck driver,python developer,head chef,night nurse,primary school "
@@ -66,7 +66,7 @@ def parse_arguments(argv=None):
         "--buckets", type=int, default=1 << 15, help="rows of the embedding"
     )
     parser.add_argument(
-        "--length", type=int, default=64, help="words and letters of a title"
+        "--length", type=int, default=64, help="ids of a title, at most"
     )
     parser.add_argument("--width", type=int, default=128, help="of vectors")
     parser.add_argument("--num-candidates", type=int, default=10)
@@ -75,21 +75,21 @@ def parse_arguments(argv=None):
         "--max-frontier",
         type=int,
         default=64,
-        help="entries of the tree where a search begins",
+        help="nodes of the tree where a search begins",
     )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--quantize", choices=("float16", "int8"))
     parser.add_argument(
-        "--titles", default=SHOWN, help="to look up at the end, by commas"
+        "--titles", default=SHOWN, help="titles to classify, comma-separated"
     )
     parser.add_argument(
         "--devices",
         type=int,
         default=1,
-        help="more than 1: MirroredStrategy over so many GPUs or, where there "
-        "is none, logical devices of the CPU",
+        help="above 1: use MirroredStrategy on this number of GPUs, or of "
+        "logical CPU devices without a GPU",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -100,14 +100,14 @@ def parse_arguments(argv=None):
     if args.quick:
         vars(args).update(QUICK)
     elif not args.data:
-        parser.error("--data or COMPEMBED_DATA must name a folder")
+        parser.error("--data or COMPEMBED_DATA must be a folder")
     if args.devices < 1 or args.batch_size % args.devices:
         parser.error("--batch-size must be a multiple of --devices")
     return args
 
 
 def make_scope(devices):
-    """What models are made under: nothing, or a strategy's scope."""
+    """The scope of a strategy; an empty context for one device."""
     if devices == 1:
         return contextlib.nullcontext()
     return mirrored_strategy(devices).scope()
@@ -124,14 +124,14 @@ def read_table(folder, name):
         path = parent / f"{stem}{ending}"
         if path.exists():
             with opened(path, "rt", encoding="utf-8", newline="") as file:
-                # Titles hold lone quotes.
+                # Titles have unpaired quotes.
                 rows = csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
                 return list(rows)[1:]
     raise SystemExit(f"There is no '{name}.txt' in {folder}.")
 
 
 def read_titles(folder):
-    """Names of occupations, and `(title, occupation)` pairs of their jobs."""
+    """Names of occupations, and `(title, occupation)` pairs."""
     occupations = read_table(folder, "Occupation Data")
     places = {row[0]: place for place, row in enumerate(occupations)}
     titles = read_table(folder, "Alternate Titles")
@@ -142,14 +142,14 @@ def read_titles(folder):
 
 
 def read_occupations(folder):
-    """The same, and each name is a title, too."""
+    """The same, with each occupation's name as a title."""
     names, pairs = read_titles(folder)
     pairs += [(name.lower(), place) for place, name in enumerate(names)]
     return names, sorted(set(pairs))
 
 
 def generated():
-    """The same of 132 made-up occupations."""
+    """The same for 132 made-up occupations."""
     kinds = "red blue green old fast wild dry cold deep soft tall wide"
     jobs = "baker tailor driver nurse clerk smith guard judge miner cook host"
     forms = "{} for hire|junior {}|{} assistant|chief {}|{} at night|{} (temp)"
@@ -163,7 +163,7 @@ def generated():
 
 
 def split(pairs, seed):
-    """Training, validation and test pairs; a title is in one of them."""
+    """Training, validation and test pairs, split by title."""
     titles = sorted({title for title, _ in pairs})
     parts = np.random.default_rng(seed).integers(10, size=len(titles))
     part_of = dict(zip(titles, parts, strict=True))
@@ -175,9 +175,9 @@ def split(pairs, seed):
 
 
 def vectorize(titles, args):
-    """Words, pairs of words and letters as hashed ids, 0 where there is none.
+    """Hashed ids of words, word pairs and character n-grams, padded with 0.
 
-    All of it is easily written again in the language of a phone.
+    It is easy to write in the language of a phone.
     """
     ids = np.zeros((len(titles), args.length), "int32")
     for row, title in zip(ids, titles, strict=True):
@@ -200,7 +200,7 @@ def vectorize(titles, args):
 
 
 def build_model(x, y, num_classes, args):
-    """An encoder, and a softmax whose tree follows it."""
+    """An encoder, and a softmax with a tree built from its vectors."""
     encoder = [
         keras.Input((args.length,), dtype="int32", name="ids"),
         keras.layers.Embedding(args.buckets, args.width, mask_zero=True),
@@ -208,7 +208,7 @@ def build_model(x, y, num_classes, args):
         keras.layers.LayerNormalization(),
         keras.layers.Dropout(0.3),
     ]
-    # Titles that share words are near each other before anything is learned.
+    # Even before training, titles that share words have similar vectors.
     features = keras.Sequential(encoder).predict(x, verbose=0)
     tree = kc.classes.ClassTree.from_labels(
         features, y, num_classes=num_classes, seed=args.seed, verbose=0
@@ -234,7 +234,7 @@ def train(model, dataset, args):
         args.learning_rate, steps, alpha=0.02
     )
     model.compile(
-        # Steps touch the rows that they look up, and no others.
+        # A step only updates the rows that it looks up.
         kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(rate)),
         loss=kc.CANELoss(),
         metrics=[kc.ClassAccuracy(), kc.ClassAccuracy(k=TOP), kc.Coverage()],
@@ -264,22 +264,22 @@ def main(argv=None):
         dataset.append((vectorize([title for title, _ in part], args), labels))
     (x_test, y_test) = dataset[2]
     print(
-        f"{len(dataset[0][1])} titles to train on, {len(y_test)} to test, "
+        f"{len(dataset[0][1])} training titles, {len(y_test)} test titles, "
         f"{len(names)} occupations"
     )
     with scope:
         model = build_model(*dataset[0], len(names), args)
         train(model, dataset, args)
-    # Over all classes, where training had a few.
+    # Over all classes; training scores a few.
     exact = model.evaluate(x_test, y_test, verbose=0, return_dict=True)
 
-    # As wide as it takes to find what scoring all would find.
+    # Wide enough to match the exact ranking.
     head = model.get_layer("occupations")
     encoder = keras.Model(model.inputs, head.input)
     features = encoder.predict(dataset[1][0], verbose=0)
     recalls = kc.classes.calibrate_beam(head, features, target_recall=0.99)
 
-    # Without the optimizer, whose slots are larger than the model.
+    # Without the optimizer, which is larger than the model.
     model = keras.Sequential([*model.inputs, *model.layers])
     model.save(output / "job_titles.keras")
     (output / "occupations.txt").write_text("\n".join(names), "utf-8")
@@ -312,12 +312,12 @@ def main(argv=None):
             if place >= 0:
                 print(f"  {100 * share:5.1f} %  {names[place]}")
     print(
-        f"\nAccuracy on test titles: {100 * exact['accuracy']:.1f} %, in the "
-        f"top {TOP} {100 * exact[f'top_{TOP}_accuracy']:.1f} %; from the "
-        f"file: {100 * results['litert_accuracy']:.1f} %, "
+        f"\nTest accuracy: {100 * exact['accuracy']:.1f} %, top-{TOP} "
+        f"{100 * exact[f'top_{TOP}_accuracy']:.1f} %. LiteRT "
+        f"file: {100 * results['litert_accuracy']:.1f} %, top-{TOP} "
         f"{100 * results[f'litert_top_{TOP}_accuracy']:.1f} %.\n"
-        f"The file has {export.file_bytes:,} bytes; the embedding alone, as "
-        f"float32, {results['embedding_bytes']:,}.\n"
+        f"The file has {export.file_bytes:,} bytes; the float32 embedding "
+        f"alone has {results['embedding_bytes']:,}.\n"
         f"Model, names and results: {output}"
     )
     return results

@@ -1,4 +1,4 @@
-"""Labelled texts: on every machine, downloaded or given."""
+"""Labelled texts: docstrings, downloaded datasets, or your files."""
 
 import ast
 import collections
@@ -29,7 +29,7 @@ LEAST_DOCSTRINGS = 20
 
 @dataclasses.dataclass
 class TextDataset:
-    """Texts with labels, in three parts."""
+    """Labelled texts, split into training, validation and test."""
 
     classes: list
     train: tuple
@@ -37,7 +37,7 @@ class TextDataset:
     test: tuple
 
     def digest(self):
-        """Twelve digits that tell these texts, labels and parts from others."""
+        """A hash of texts, labels and split, 12 digits."""
         content = [self.classes]
         for texts, labels in (self.train, self.validation, self.test):
             content.append([texts, labels.tolist()])
@@ -45,7 +45,7 @@ class TextDataset:
         return hashlib.sha256(text).hexdigest()[:12]
 
     def as_ids(self, max_tokens, length):
-        """The vocabulary of training texts, and the parts as ids of words."""
+        """The vocabulary of training texts, and all parts as word ids."""
         vectorizer = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=length
         )
@@ -64,7 +64,7 @@ class TextDataset:
 
 
 def load(name, folder=None, seed=0, limit=None):
-    """Loads a data set."""
+    """Loads a dataset."""
     if name == "docstrings":
         parts = [docstrings()]
     elif name == "imdb":
@@ -82,7 +82,7 @@ def load(name, folder=None, seed=0, limit=None):
 
 
 def intents(folder):
-    """CLINC150: what people ask of an assistant, in 150 intents."""
+    """CLINC150: requests to an assistant, with 150 intents."""
     path = folder / "clinc150" / "data_full.json.xz"
     with lzma.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
@@ -128,7 +128,7 @@ def split(parts, seed, limit=None):
 
 
 def generated(num_texts, num_classes, num_words):
-    """`(label, text)` pairs; words tell the class."""
+    """`(label, text)` pairs; words depend on the class."""
     rng = np.random.default_rng(0)
     labels = rng.integers(num_classes, size=num_texts)
     words = rng.integers(num_words, size=(num_texts, 12))
@@ -140,7 +140,7 @@ def generated(num_texts, num_classes, num_words):
 
 
 def docstrings():
-    """`(module, docstring)` of the packages installed on every machine."""
+    """`(module, docstring)` pairs of the installed packages."""
     found = {}
     files = list(_source_files())
     progress = keras.utils.Progbar(len(files), unit_name="file")
@@ -261,7 +261,7 @@ def _from_folder(folder, member_of):
             parts[place[0]].append((place[1], _decode(path.read_bytes())))
     if not parts["train"] or not parts["test"]:
         raise FileNotFoundError(
-            f"The folder holds no such data set. Received: {str(folder)!r}."
+            f"The folder must contain the dataset. Received: {str(folder)!r}."
         )
     return [parts["train"], parts["test"]]
 
@@ -271,7 +271,7 @@ def read_table(path, label_column="label", text_column="text"):
     delimiter = "\t" if str(path).endswith(".tsv") else ","
     rows = iter(_rows(path, delimiter))
     header = next(rows, [])
-    # Excel puts a mark before the first.
+    # Excel writes a byte order mark first.
     header = [name.removeprefix("\ufeff") for name in header]
     if not {label_column, text_column} <= set(header):
         raise ValueError(
@@ -295,7 +295,7 @@ def read_table(path, label_column="label", text_column="text"):
 
 
 def _rows(path, delimiter):
-    # Reviews hold lone quotes, which only CSV gives a meaning to.
+    # Reviews have unpaired quotes, which matter in CSV only.
     quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     yield from csv.reader(_lines(path), delimiter=delimiter, quoting=quoting)
 

@@ -1,16 +1,16 @@
-"""Compresses a table that memory need not hold, by the processes of a cluster.
+"""Compresses a table larger than memory, on a Dask cluster.
 
-Rows stay in their files: `.npy` or `.safetensors`, one or several in order.
-Dask's cluster is made of processes of this machine, or is one that runs:
+Rows stay in one or several `.npy` or `.safetensors` files. The cluster is made
+of processes on this machine, or it is already running:
 
     python -m examples.large_table table.npy --output small.keras --workers 4
     python -m examples.large_table table.npy --output small.keras \
         --scheduler tcp://first-host:8786
 
-For the second, start `dask scheduler` on the first host and `dask worker
-tcp://first-host:8786 --nworkers auto` on all, where this package is installed
-and the table lies under the same name. Codes are the same either way. With
-`--cache FOLDER`, finished codes are kept there. Needs `distributed`.
+To start a cluster, run `dask scheduler` on the first host and `dask worker
+tcp://first-host:8786 --nworkers auto` on each host. All hosts need this package
+and the table under the same path. Codes are the same either way. With
+`--cache FOLDER`, finished codes are kept there. Requires `distributed`.
 """
 
 import argparse
@@ -41,18 +41,18 @@ def parse_arguments(argv=None):
     parser.add_argument("--num-codebooks", type=int, default=32)
     parser.add_argument("--codebook-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scheduler", help="address of a cluster that runs")
+    parser.add_argument("--scheduler", help="address of a running cluster")
     parser.add_argument(
         "--workers",
         type=int,
         default=os.cpu_count(),
-        help="processes of this machine, where there is no `--scheduler`",
+        help="processes on this machine, without `--scheduler`",
     )
     parser.add_argument(
-        "--cache", type=pathlib.Path, help="folder that keeps finished codes"
+        "--cache", type=pathlib.Path, help="folder for finished codes"
     )
     args = parser.parse_args(argv)
-    # Before hours of work.
+    # Check before hours of work.
     if args.output.suffix != ".keras":
         parser.error(f"--output must end in .keras. Received: {args.output}")
     if args.workers < 1:
@@ -62,7 +62,7 @@ def parse_arguments(argv=None):
 
 @contextlib.contextmanager
 def cluster(scheduler=None, workers=None):
-    """All parallel work of this block is done by the cluster."""
+    """Context: the cluster does all parallel work."""
     with contextlib.ExitStack() as stack:
         if scheduler is None:
             scheduler = stack.enter_context(
@@ -96,8 +96,8 @@ def main(argv=None):
     size = args.output.stat().st_size
     rows, width = sum(map(len, tables)), tables[0].shape[1]
     print(
-        f"{rows:,} rows of {width} numbers, {4 * rows * width:,} bytes in "
-        f"float32: {size:,} bytes in {args.output}"
+        f"{rows:,} x {width} table, {4 * rows * width:,} bytes in float32: "
+        f"compressed to {size:,} bytes in {args.output}"
     )
     return layer
 

@@ -1,20 +1,20 @@
-"""From a file of users and their items to a recommender in a phone file.
+"""Trains a next-item recommender and exports it for phones.
 
-Each line of the file is a user and the items that this user took, oldest
-first, with spaces between them; names are any strings:
+Each line of the data file is a user and this user's items, oldest first,
+separated by spaces. Names are any strings:
 
     anna milk bread butter
     ben bread jam
 
-A GRU reads the last items of a user, and a `CANESoftmax` over all items says
-which come next. Both use one table of items. The table is then compressed, and
-the file for the phone answers the best items that the user does not have yet.
+A GRU reads the last items of a user, and a `CANESoftmax` over all items
+predicts the next one. Both share one item table, which is then compressed. The
+LiteRT file returns the best items that the user does not have yet.
 
     python -m examples.next_item --data ratings.txt --user anna
     python -m examples.next_item --quick
 
-Without `--data` it makes a small file of its own. `items.txt`, beside the
-phone file, has the names of items: ids are its lines, counted from 0.
+Without `--data`, it generates a small file. `items.txt`, next to the LiteRT
+file, has the item names: line numbers, from 0, are the ids.
 """
 
 import argparse
@@ -30,9 +30,9 @@ import numpy as np
 import keras_compembed as kc
 
 TOP = 10
-# The id that fills up short histories, in front. It is no item.
+# The id that pads short histories at the front. It is no item.
 PADDING = 0
-# Users to test on: ranks among all items take time.
+# Users to test on: ranking all items takes time.
 TESTED = 3000
 
 
@@ -42,9 +42,9 @@ def parse_arguments(argv=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", help="lines of 'user item item ...'")
-    parser.add_argument("--shuffle", action="store_true", help="no order known")
+    parser.add_argument("--shuffle", action="store_true", help="ignore order")
     parser.add_argument("--output", default="build/next_item", help="folder")
-    parser.add_argument("--user", help="whom to recommend to at the end")
+    parser.add_argument("--user", help="user to recommend items to")
     parser.add_argument("--length", type=int, default=50, help="items read")
     parser.add_argument("--width", type=int, default=64, help="of vectors")
     parser.add_argument("--batch-size", type=int, default=64)
@@ -59,7 +59,7 @@ def parse_arguments(argv=None):
 
 
 def generate(path):
-    """Writes a file of users who each walk along one of 10 shelves."""
+    """Writes a file of users; each walks along one of 10 shelves."""
     rng = np.random.default_rng(0)
     lines = []
     for user in range(500):
@@ -71,17 +71,17 @@ def generate(path):
 
 
 def read_histories(path):
-    """Dict from a user to the list of items, all of them strings."""
+    """Dict from users to their lists of items, all strings."""
     histories = collections.defaultdict(list)
     lines = map(str.split, path.read_text("utf-8").splitlines())
     for user, *items in filter(None, lines):
         histories[user] += items
-    # One item to read, one to learn, one to test.
+    # At least one item each to read, to learn and to test.
     return {user: items for user, items in histories.items() if len(items) > 2}
 
 
 def windows(items, length):
-    """Parts of a history, each with at most `length` items and the next."""
+    """Parts of a history: up to `length` items and the next one."""
     ends = range(len(items), 1, -length)
     return [items[max(0, end - length - 1) : end] for end in ends]
 
@@ -92,7 +92,7 @@ def pad(rows, length):
 
 
 def build_model(counts, args):
-    """The item that comes next, at each place of a history."""
+    """A model of the next item at each place of a history."""
     ids = keras.Input((args.length,), dtype="int32", name="history")
     items = keras.layers.Embedding(len(counts), args.width, name="items")
     x = keras.layers.Dropout(0.2)(items(ids))
@@ -104,10 +104,10 @@ def build_model(counts, args):
 
 
 def train(model, rows, args):
-    """Learns each item of a row from those before it."""
+    """Trains to predict each item of a row from earlier ones."""
     adam = keras.optimizers.Adam(args.learning_rate)
     model.compile(
-        # It updates only those rows of the table that a step reads.
+        # A step only updates the table rows that it reads.
         kc.optimizers.SparseRowOptimizer(adam),
         loss=kc.CANELoss(ignore_class=PADDING),
     )
@@ -116,13 +116,13 @@ def train(model, rows, args):
 
 
 def at_the_end(model):
-    """The same model, which answers for the end of a history alone."""
+    """The same model, for the end of a history only."""
     head = model.layers[-1]
     return keras.Model(model.input, head(head.input[:, -1]))
 
 
 def evaluate(recommender, x, y):
-    """Recall and NDCG of the item to come, among all not in the history."""
+    """Recall and NDCG of the next item, among items not in the history."""
     metrics = [kc.RecallAtK(k=TOP), kc.NDCGAtK(k=TOP)]
     for start in range(0, len(x), 256):
         part = slice(start, start + 256)
@@ -157,7 +157,7 @@ def main(argv=None):
     if len(names) < args.length + TOP:
         raise SystemExit(f"--length must be at most {len(names) - TOP}.")
 
-    # The last item of each user is for the test.
+    # Hold out the last item of each user for the test.
     known = [row[:-1] for row in rows]
     tested = np.random.permutation(len(rows))[:TESTED]
     x = pad([known[row] for row in tested], args.length)
@@ -169,13 +169,13 @@ def main(argv=None):
     recommender = at_the_end(model)
     results = {"table": evaluate(recommender, x, y)}
 
-    # 4 bits for each number of the table need no further training. For codes,
-    # which are smaller, compress `model` and train it for another epoch.
+    # int4 rows need no further training. Codes are smaller: compress `model`
+    # and train it for another epoch.
     methods = {"items": kc.methods.Quantized(4)}
     small = kc.compress_model(recommender, methods)
     results["small"] = evaluate(small, x, y)
 
-    # The history goes in twice: to be read, and to be left out of the answer.
+    # The history is passed twice: as input, and as items to exclude.
     predictor = kc.top_k_model(small, k=TOP, num_excluded=args.length)
     path = output / "next_item.tflite"
     export = kc.export_litert(predictor, path, overwrite=True)
@@ -186,7 +186,7 @@ def main(argv=None):
     history = pad([rows[users.index(user)]], args.length)
     answer = kc.export.LiteRTModel(path).predict([history, history])
     results["recommended"] = [names[place] for place in answer["ids"][0]]
-    print(f"\nThe last of {user}: {', '.join(histories[user][-5:])}. Next:")
+    print(f"\nLast items of {user}: {', '.join(histories[user][-5:])}. Next:")
     shares = answer["probabilities"][0]
     for name, share in zip(results["recommended"], shares, strict=True):
         print(f"  {share:6.2%}  {name}")

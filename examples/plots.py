@@ -1,4 +1,4 @@
-"""Pictures of accuracy against size, and of codes."""
+"""Plots of accuracy against size, and of codes."""
 
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.plots import BASELINE
@@ -14,7 +14,7 @@ _TICKS_UP_TO = 16
 
 
 def plot_code_balance(codes, path, codebook_size, title=None, overwrite=False):
-    """Draws the share of each subcode (Figure 3 of Shu & Nakayama)."""
+    """Plots the share of each subcode (Figure 3 of Shu & Nakayama)."""
     balance = code_balance(codes, codebook_size)
     num_codebooks, codebook_size = balance.shape
     size = (
@@ -40,19 +40,19 @@ def plot_code_balance(codes, path, codebook_size, title=None, overwrite=False):
 
 
 def plot_accuracy_against_size(rows, path, overwrite=False):
-    """Draws accuracy against the bytes of the embedding.
+    """Plots accuracy against the bytes of the embedding.
 
     A filled dot is the accuracy of the LiteRT file, a ring that of the Keras
-    model, a line the range of several runs. Rows whose name begins with
+    model, and a line the range of several runs. Names that begin with
     "baseline" are grey.
 
     Args:
         rows: List of dicts with `name`, `embedding_bytes` and at least one of
-            `keras_accuracy` and `litert_accuracy` (shares from 0 to 1; the
-            other may be None or left out), and optionally `accuracy_range`,
-            the lowest and the highest. More keys are not read.
-        path: The picture to write.
-        overwrite: Whether it may exist.
+            `keras_accuracy` and `litert_accuracy` (shares from 0 to 1). The
+            optional `accuracy_range` is a pair of the lowest and the highest.
+            Other keys are ignored.
+        path: String or path-like, the picture to write.
+        overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
     """
     require(rows, "`rows` must not be empty.", rows=rows)
     figure, axes = new_figure(path, overwrite, (5.4, 4.4))
@@ -88,7 +88,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     axes.set_xlabel("size of the embedding (MB, log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.25)
-    # With room for labels around the marks.
+    # Leave room for labels around the marks.
     ends = marks + [end for ends in ranges for end in ends]
     sizes, accuracies = zip(*ends, strict=True)
     factor = max(30, max(sizes) / min(sizes)) ** 0.2

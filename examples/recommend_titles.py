@@ -1,15 +1,15 @@
-"""From a typed job title to the known titles that suit it best.
+"""Recommends the known job titles that best match a typed title.
 
-A recommender: an encoder of texts that was trained to tell the occupations of
-O*NET apart, and a table with its vector of each known title. Both tables become
-codes, and the LiteRT file answers the ten best titles. The same encoder and
-titles with float32 tables, trained as long, are measured beside it.
+A text encoder is trained to classify titles into the occupations of O*NET. A
+table has its vector of each known title. Both tables become codes, and the
+LiteRT file returns the ten best titles. The baseline has the same encoder and
+titles with float32 tables, trained as long.
 
     python -m examples.recommend_titles --data folder
     python -m examples.recommend_titles --data folder --titles "chef,nurse"
     python -m examples.recommend_titles --data folder --save titles
 
-The folder is that of `examples.job_titles`.
+The folder is the same as for `examples.job_titles`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import numpy as np
 import keras_compembed as kc
 from examples import job_titles
 
-# Titles that the file answers.
+# Titles to return.
 TOP = 10
 SHOWN = "truck driver at night,python developer,head chef,school nurse"
 SAMPLE = 100  # Test titles kept with a saved model.
@@ -110,7 +110,7 @@ def parse_arguments(argv=None):
         "--buckets", type=int, default=1 << 14, help="rows of the encoder"
     )
     parser.add_argument(
-        "--length", type=int, default=64, help="words and letters of a title"
+        "--length", type=int, default=64, help="ids of a title, at most"
     )
     parser.add_argument("--width", type=int, default=64, help="of vectors")
     parser.add_argument(
@@ -124,7 +124,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument(
-        "--titles", default=SHOWN, help="to look up at the end, by commas"
+        "--titles", default=SHOWN, help="titles to match, comma-separated"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="folder for a preset")
@@ -136,7 +136,7 @@ def parse_arguments(argv=None):
     if args.quick:
         vars(args).update(QUICK)
     elif not args.data:
-        parser.error("--data or COMPEMBED_DATA must name a folder")
+        parser.error("--data or COMPEMBED_DATA must be a folder")
     return args
 
 
@@ -159,7 +159,7 @@ def occupations_by_title(pairs):
 
 
 def build_classifier(args, num_classes):
-    """An encoder, from ids to a vector of length 1, and a layer behind it."""
+    """An encoder from ids to a unit vector, and a layer of classes."""
     return keras.Sequential(
         [
             keras.Input((args.length,), dtype="int32", name="ids"),
@@ -168,7 +168,7 @@ def build_classifier(args, num_classes):
             ),
             keras.layers.GlobalAveragePooling1D(name="mean"),
             keras.layers.UnitNormalization(name="vector"),
-            # Logits of vectors of length 1 would hardly differ.
+            # Otherwise logits of unit vectors would hardly differ.
             keras.layers.Rescaling(16.0),
             keras.layers.Dropout(0.3),
             keras.layers.Dense(num_classes),
@@ -177,7 +177,7 @@ def build_classifier(args, num_classes):
 
 
 def train(model, dataset, args, epochs, learning_rate):
-    # The same order of examples for all.
+    # The same order of examples for all models.
     keras.utils.set_random_seed(args.seed)
     steps = epochs * -(-len(dataset[0][1]) // args.batch_size)
     rate = keras.optimizers.schedules.CosineDecay(
@@ -218,12 +218,12 @@ def train_classifiers(dataset, args, num_classes):
 
 
 def make_recommender(classifier, ids_of_items, make_items):
-    """From ids of a text to its cosine with each item.
+    """A model from the ids of a text to its cosine with each item.
 
     Args:
-        classifier: What `build_classifier` gives.
+        classifier: A model of `build_classifier`.
         ids_of_items: Integer array, the texts of items as ids.
-        make_items: Function from a table, a row an item, to a layer.
+        make_items: Function from a table, one row per item, to a layer.
     """
     (ids,) = classifier.inputs
     vector = classifier.get_layer("vector").output
@@ -240,7 +240,7 @@ def float_items(table):
 
 
 def hits(answers, right):
-    """Shares of texts with a right item among the first 1, 5 and 10.
+    """Shares of texts with a right item in the top 1, 5 and 10.
 
     Args:
         answers: List of lists of sets, the occupations of each item.
@@ -274,7 +274,7 @@ def main(argv=None):
     output = pathlib.Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
     if args.save:
-        # What cannot be written is known before the work.
+        # Fail early if the folder cannot be created.
         pathlib.Path(args.save).mkdir(parents=True, exist_ok=True)
     command = "python -m examples.recommend_titles "
     command += shlex.join(sys.argv[1:] if argv is None else argv)
@@ -290,8 +290,8 @@ def main(argv=None):
     asked = occupations_by_title(parts[2])
     titles, of_titles = list(known), list(known.values())
     print(
-        f"{len(dataset[0][1])} pairs to train on, {len(known)} known titles, "
-        f"{len(asked)} to test, {len(names)} occupations"
+        f"{len(dataset[0][1])} training pairs, {len(known)} known titles, "
+        f"{len(asked)} test titles, {len(names)} occupations"
     )
     classifier, small = train_classifiers(dataset, args, len(names))
 
@@ -361,9 +361,7 @@ def main(argv=None):
         ("table", figures["table_bytes"]),
     ):
         shares = ", ".join(f"{share:.1%}" for share in figures[name].values())
-        print(
-            f"{name}: {bytes_:,} bytes; right in the first 1, 5, 10: {shares}"
-        )
+        print(f"{name}: {bytes_:,} bytes; right in the top 1, 5, 10: {shares}")
     print(f"Model, titles and results: {output}")
     return figures
 

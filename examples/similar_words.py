@@ -1,15 +1,15 @@
-"""Shows which words come to share a code.
+"""Shows groups of words that share a code.
 
-Learns codes of 4 subcodes of 6 for the 10,000 most frequent words of a table
-of word vectors. There are 1,296 such codes, so words have to share: the
-groups are those of Table 2 of Chen, Min & Sun (2018).
+Learns 4x6 codes for the 10,000 most frequent words of a table of word vectors.
+There are only 1,296 such codes, so words have to share them, as in Table 2 of
+Chen, Min & Sun (2018).
 
     python -m examples.similar_words --data vectors
     python -m examples.similar_words --data glove.6B.300d.txt --words london
 
-`--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
-a word, or a file that `keras_compembed.vectors.read_vectors` reads, such as
-those of GloVe, word2vec and fastText; frequent words first.
+`--data` is a folder with `words.txt` (one word per line) and `vectors.npy` (one
+row per word), or a file for `keras_compembed.vectors.read_vectors`, such as
+from GloVe, word2vec or fastText. Frequent words must come first.
 """
 
 import argparse
@@ -40,8 +40,8 @@ def parse_arguments(argv=None):
         type=pathlib.Path,
         default=data and pathlib.Path(data) / REVIEWS,
         required=not data,
-        help=f"vectors; default: {REVIEWS} in the folder that the environment "
-        "variable COMPEMBED_DATA names",
+        help=f"vectors; default: {REVIEWS} in the folder of the environment "
+        "variable COMPEMBED_DATA",
     )
     parser.add_argument(
         "--vocabulary-size", type=int, default=10_000, help="words to read"
@@ -54,7 +54,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--iterations", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--words", default=WORDS, help="whose groups to print, by commas"
+        "--words", default=WORDS, help="words to show, comma-separated"
     )
     return parser.parse_args(argv)
 
@@ -69,13 +69,13 @@ def read_vectors(path, limit):
 
 
 def likeness(vectors, groups):
-    """Mean cosine of two words of a group, and of any two words."""
+    """Mean cosine of two words in a group, and of any two words."""
     vectors = vectors - vectors.mean(axis=0)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     totals = np.zeros(2)
     for rows in groups:
         pairs = len(rows) * (len(rows) - 1)
-        # All pairs, less each word with itself.
+        # All pairs, without each word with itself.
         total = np.square(vectors[rows].sum(axis=0)).sum() - len(rows)
         totals += total, pairs
     everyone = np.square(vectors.sum(axis=0)).sum() - len(vectors)
@@ -109,8 +109,8 @@ def main(argv=None):
     codes = args.codebook_size**args.num_codebooks
     used = len(np.unique(learner.codes, axis=0))
     print(
-        f"\n{len(words)} words, {used} of {codes} codes used, "
-        f"{sum(len(group) for _, group in groups)} words share one.\n"
+        f"\n{len(words)} words, {used} of {codes} codes in use; "
+        f"{sum(len(group) for _, group in groups)} words share a code.\n"
         f"Squared error: {error / variance:.3f} of the variance.\n"
         f"Cosine of two words with the same code: {alike:.2f} on average; "
         f"of any two words: {any_two:.2f}.\n"

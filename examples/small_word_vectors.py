@@ -1,4 +1,4 @@
-"""Makes a file of some ten thousand word vectors smaller than two megabytes.
+"""Compresses the most frequent word vectors to less than 2 MB.
 
 Takes the first words of a table, makes cosines agree better with people by
 taking the mean and the three strongest directions off all vectors (Mu &
@@ -9,10 +9,10 @@ measures both by word pairs and analogies.
     python -m examples.small_word_vectors --data glove.6B.300d.txt --rank 100
     python -m examples.small_word_vectors --save saved_models/review_words
 
-`--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
-a word, or a file that `keras_compembed.vectors.read_vectors` reads; frequent
-words first. `--tests` is a folder with files such as `EN-SIMLEX-999.txt` (two
-words and a number on each line) and `questions-words.txt`.
+`--data` is a folder with `words.txt` (one word per line) and `vectors.npy` (one
+row per word), or a file for `keras_compembed.vectors.read_vectors`; frequent
+words come first. `--tests` is a folder with files such as `EN-SIMLEX-999.txt`
+(two words and a number on each line) and `questions-words.txt`.
 """
 
 import argparse
@@ -47,8 +47,8 @@ def parse_arguments(argv=None):
             type=pathlib.Path,
             default=data and pathlib.Path(data) / folder,
             required=not data,
-            help=f"default: {folder} in the folder that the environment "
-            "variable COMPEMBED_DATA names",
+            help=f"default: {folder} in the folder of the environment "
+            "variable COMPEMBED_DATA",
         )
     parser.add_argument(
         "--words", type=int, default=24_000, help="words to keep"
@@ -57,14 +57,14 @@ def parse_arguments(argv=None):
         "--rank", type=int, default=140, help="int4 numbers of a row"
     )
     parser.add_argument(
-        "--directions", type=int, default=3, help="taken off besides the mean"
+        "--directions", type=int, default=3, help="strongest ones to subtract"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--save", type=pathlib.Path, help="folder for `kc.save_preset`"
     )
     parser.add_argument(
-        "--shown", default=SHOWN, help="whose neighbours to print, by commas"
+        "--shown", default=SHOWN, help="words to show, comma-separated"
     )
     return parser.parse_args(argv)
 
@@ -79,10 +79,10 @@ def read_vectors(path, limit):
 
 
 def without_common_part(table, directions):
-    """Vectors less their mean and what they have in the strongest directions.
+    """Vectors without their mean and their strongest directions.
 
-    All vectors share these, so they tell words apart the least, but count in
-    all cosines.
+    All vectors share these parts. They distinguish words least, but affect all
+    cosines.
     """
     table = table - table.mean(axis=0)
     if directions:
@@ -93,7 +93,7 @@ def without_common_part(table, directions):
 
 
 def read_tests(folder, num_words):
-    """Dict from a test's name to the test, of those that are there."""
+    """Dict from names to tests, for the tests in a folder."""
     paths = {name: folder / f"{file}.txt" for name, file in PAIRS.items()}
     tests = {
         name: WordPairs.read(path)
@@ -107,7 +107,7 @@ def read_tests(folder, num_words):
 
 
 def ask(tests, words, tables):
-    """Dict from a test's name to what each table reaches."""
+    """Dict from names of tests to the scores of each table."""
     figures = {}
     for name, test in tests.items():
         scores = {
@@ -120,7 +120,7 @@ def ask(tests, words, tables):
 
 
 def table_of_scores(tests):
-    """Lines of a card's table, whose numbers are filled in from figures."""
+    """Lines of a card's table; figures fill in its numbers."""
     lines = [
         "| test | known | of | table | centred | these |",
         "|---|---:|---:|---:|---:|---:|",
@@ -137,7 +137,7 @@ def table_of_scores(tests):
 
 
 def make_card(args, tests):
-    """What `saved_models/` says of the vectors, with figures by name."""
+    """The card of the vectors in `saved_models/`, with figures by name."""
     command = "python -m examples.small_word_vectors"
     defaults = parse_arguments(["--data=.", "--tests=."])
     for name in ("words", "rank", "directions", "seed"):
@@ -193,7 +193,7 @@ def make_card(args, tests):
 
 
 def make_sample(small):
-    """Words with a few of their numbers and their nearest words."""
+    """Words with parts of their vectors and their nearest words."""
     step = max(1, len(small) // SAMPLE)
     words = small.index_to_key[::step][:SAMPLE]
     return {
@@ -253,8 +253,8 @@ def main(argv=None):
     print(
         f"\n{len(words):,} words as {method.name}: {small.nbytes:,} bytes, "
         f"{figures['table_bytes'] / small.nbytes:.1f} times smaller than "
-        f"float32; error {near.relative_squared_error:.3f}, "
-        f"{near.neighbor_overlap:.0%} of neighbours kept\n"
+        f"float32; relative squared error {near.relative_squared_error:.3f}, "
+        f"{near.neighbor_overlap:.0%} of neighbors kept\n"
     )
     print(f"{'test':10} {'known':>6}  table  centred  small")
     for name, found in figures["tests"].items():

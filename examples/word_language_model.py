@@ -1,17 +1,17 @@
-"""A language model whose one matrix of words is a few anchors, or codes.
+"""Trains a language model with tied, compressed word vectors.
 
-Words are read and predicted with the same vectors, those of an `ANTEmbedding`
-or a `CodeEmbedding`, and each step of training scores some of them alone: the
-most frequent ones, and noises drawn from the others. Prints perplexity over
-all words, the size of the vectors, and the next words of a few texts.
+Input and output share the vectors of an `ANTEmbedding` or a `CodeEmbedding`.
+Each training step scores a part of the vocabulary: the most frequent words, and
+noise samples from the others. Prints perplexity over all words, the size of the
+vectors, and continues a few texts.
 
     python -m examples.word_language_model --data ptb
     python -m examples.word_language_model --data book.txt --embedding codes
     python -m examples.word_language_model --data ptb --embedding table
     python -m examples.word_language_model --data ptb --texts "the bank said"
 
-`--data` is a text file, of which the last tenth is held out, or a folder with
-`ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt`, perhaps compressed by xz.
+`--data` is a text file (its last tenth is held out), or a folder with
+`ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt`, also compressed by xz.
 """
 
 import argparse
@@ -59,29 +59,29 @@ def parse_arguments(argv=None):
         "--data",
         type=pathlib.Path,
         default=data and pathlib.Path(data) / "ptb",
-        help="text; default: ptb in the folder that the environment variable "
-        "COMPEMBED_DATA names",
+        help="text; default: ptb in the folder of the environment variable "
+        "COMPEMBED_DATA",
     )
     parser.add_argument("--output", default="build/words", help="folder")
     parser.add_argument(
         "--embedding", choices=("anchors", "codes", "table"), default="anchors"
     )
     parser.add_argument(
-        "--min-count", type=int, default=3, help="rarer words are one word"
+        "--min-count", type=int, default=3, help="rarer words become unknown"
     )
     parser.add_argument(
         "--width", type=int, default=200, help="of words and LSTM"
     )
     parser.add_argument("--num-anchors", type=int, default=200)
     parser.add_argument(
-        "--l1", type=float, default=3e-4, help="the larger, the fewer numbers"
+        "--l1", type=float, default=3e-4, help="larger: fewer parameters"
     )
     parser.add_argument("--num-codebooks", type=int, default=50)
     parser.add_argument(
         "--num-candidates", type=int, default=1000, help="frequent words"
     )
     parser.add_argument(
-        "--num-noises", type=int, default=200, help="of others, for a batch"
+        "--num-noises", type=int, default=200, help="noise samples of a batch"
     )
     parser.add_argument("--steps", type=int, default=20, help="words read")
     parser.add_argument("--dropout", type=float, default=0.2)
@@ -91,7 +91,7 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--texts",
         default="the company said it,new york stock,a spokesman for",
-        help="to go on with at the end, by commas",
+        help="texts to continue at the end, comma-separated",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -101,12 +101,12 @@ def parse_arguments(argv=None):
     if args.quick:
         vars(args).update(QUICK)
     elif not args.data:
-        parser.error("--data or COMPEMBED_DATA must name a text")
+        parser.error("--data or COMPEMBED_DATA must be a text")
     return args
 
 
 def read_lines(path):
-    """Words of a text, `END` after each line; perhaps compressed by xz."""
+    """Words of a text, with `END` after each line; reads xz as well."""
     opened = open
     if not path.exists():
         path, opened = path.with_name(f"{path.name}.xz"), lzma.open
@@ -122,7 +122,7 @@ def read_words(path):
         )
         return [read_lines(part) for part in parts]
     text = path.read_text("utf-8", errors="replace").lower()
-    # Paragraphs end, lines do not; marks of punctuation are words.
+    # `END` comes after paragraphs, not lines; punctuation marks are words.
     text = re.sub(r"\n\s*\n", f" {END} ", text.strip())
     words = re.findall(rf"{END}|\w+(?:['’]\w+)*|[^\w\s]", text)
     first, second = (len(words) * share // 100 for share in (90, 95))
@@ -130,7 +130,7 @@ def read_words(path):
 
 
 def generated():
-    """Words of 60 in which each follows from the one before."""
+    """Texts of 60 words; each word depends on the one before."""
     rng = np.random.default_rng(0)
     parts = []
     for lines in (600, 60, 60):
@@ -143,12 +143,12 @@ def generated():
 
 
 def number_words(parts, min_count):
-    """The vocabulary, counts, and the parts as ids; frequent words first."""
+    """Vocabulary (frequent words first), counts, and the parts as ids."""
     counts = collections.Counter(parts[0])
     kept = {word for word, count in counts.items() if count >= min_count}
     parts = [[w if w in kept else UNKNOWN for w in part] for part in parts]
     counts = collections.Counter(parts[0])
-    # Other parts may have words that training has not.
+    # Other parts may have words that training lacks.
     counts.setdefault(UNKNOWN, 0)
     vocabulary, counts = zip(*counts.most_common(), strict=True)
     places = {word: place for place, word in enumerate(vocabulary)}
@@ -157,7 +157,7 @@ def number_words(parts, min_count):
 
 
 def segments(ids, steps):
-    """Inputs and, a word later, targets `(segments, steps)`."""
+    """Inputs and targets (one word later) `(segments, steps)`."""
     size = (len(ids) - 1) // steps * steps
     return ids[:size].reshape(-1, steps), ids[1 : size + 1].reshape(-1, steps)
 
@@ -165,8 +165,8 @@ def segments(ids, steps):
 def make_embedding(num_words, args):
     shape = num_words, args.width
     if args.embedding == "anchors":
-        # Rare words would have no gradient to grow by if they started from a
-        # few short numbers.
+        # Rare words need large initial weights: from a few small ones, they
+        # get no gradient.
         start = keras.initializers.RandomUniform(0.0, args.num_anchors**-0.5)
         return kc.ANTEmbedding(
             *shape,
@@ -187,7 +187,7 @@ def make_embedding(num_words, args):
 
 
 def build_model(counts, args):
-    """A model that reads and predicts with the same vectors."""
+    """A model with the same vectors for input and output."""
     embedding = make_embedding(len(counts), args)
     tied = args.embedding != "table"
     head = kc.CANESoftmax(
@@ -196,10 +196,10 @@ def build_model(counts, args):
             kc.classes.FrequentClasses(counts),
             num_candidates=args.num_candidates,
             num_noises=args.num_noises,
-            # One product for all examples of a batch.
+            # A single product for all examples of a batch.
             shared=True,
         ),
-        # Biases start from them, and noises are drawn by them.
+        # For initial biases and the noise distribution.
         class_counts=counts,
         class_embedding=embedding if tied else None,
         seed=args.seed,
@@ -219,7 +219,7 @@ def train(model, train_data, valid_data, args):
     )
     adam = keras.optimizers.Adam(rate, global_clipnorm=1.0)
     model.compile(
-        # Words are looked up twice, and few of them in a step.
+        # A step looks up few words, each twice.
         kc.optimizers.SparseRowOptimizer(adam),
         loss=kc.CANELoss(),
         metrics=[kc.Perplexity(), kc.ClassAccuracy()],
@@ -244,14 +244,14 @@ def main(argv=None):
     train_data, valid_data, test_data = (
         segments(part, args.steps) for part in ids
     )
-    print(f"{len(ids[0]):,} words to train on, {len(vocabulary):,} different")
+    print(f"{len(ids[0]):,} training words, {len(vocabulary):,} different")
 
     model = build_model(counts, args)
     train(model, train_data, valid_data, args)
-    # Rows of T are stored sparse, and the table of queries of codes is dropped.
+    # Stores rows of T sparse, and drops the query table of codes.
     model = kc.strip(model)
     figures = model.evaluate(*test_data, verbose=0, return_dict=True)
-    # Without the optimizer, whose slots are of the weights as they were.
+    # Without the optimizer, which has slots of the old weights.
     model = keras.Model(model.inputs, model.outputs)
     model.save(output / "words.keras")
     (output / "vocabulary.txt").write_text("\n".join(vocabulary), "utf-8")
@@ -263,11 +263,11 @@ def main(argv=None):
         words = text.lower().split()
         row = [places.get(word, places[UNKNOWN]) for word in words]
         answer = predictor(tf.constant([row]))
-        # After the last of the words.
+        # After the last word.
         next_words[text] = [vocabulary[k] for k in answer["ids"][0, -1]]
 
     size = kc.size_report(model)
-    # An output of its own is a second table.
+    # An untied output is a second table.
     tables = 4 * len(vocabulary) * args.width
     stored = size.embedding_bytes
     if args.embedding == "table":
@@ -284,9 +284,9 @@ def main(argv=None):
     for text, words in next_words.items():
         print(f"{text} ... {', '.join(words)}")
     print(
-        f"\nPerplexity on the test part: {figures['perplexity']:.1f}. Vectors "
-        f"of words take {stored:,} bytes; a table for the input and one for "
-        f"the output, {2 * tables:,}: {2 * tables / stored:.1f} times more.\n"
+        f"\nTest perplexity: {figures['perplexity']:.1f}. Word vectors take "
+        f"{stored:,} bytes. An input and an output table take {2 * tables:,}, "
+        f"{2 * tables / stored:.1f} times more.\n"
         f"Model, words and results: {output}"
     )
     return results

@@ -1,11 +1,11 @@
-"""Tests of vectors of words, in the folder `word_similarity`."""
+"""Tests of word vectors: word pairs and analogies."""
 
 import dataclasses
 import pathlib
 
 import numpy as np
 
-# Heads of columns to files of pairs and how similar people find them.
+# Column heads, and files of pairs with similarity ratings.
 PAIRS = {
     "WordSim": "EN-WS-353-ALL",
     "SimLex": "EN-SIMLEX-999",
@@ -20,7 +20,7 @@ _QUESTIONS = 256
 
 @dataclasses.dataclass(frozen=True)
 class WordScore:
-    """What vectors reach in a test; `score` is None if no words are known."""
+    """The result of a test; `score` is None if no words are known."""
 
     name: str
     score: float | None
@@ -29,7 +29,7 @@ class WordScore:
 
 
 class WordPairs:
-    """Correlation of cosines with what people say of pairs, as gensim's."""
+    """Correlation of cosines with human ratings, as in gensim."""
 
     def __init__(self, pairs, name="word pairs"):
         self.pairs = [tuple(pair) for pair in pairs]
@@ -56,13 +56,13 @@ class WordPairs:
             first, second, values = zip(*known, strict=True)
             vectors = _directions(np.asarray(table, "float64"))
             cosines = np.sum(vectors[[*first]] * vectors[[*second]], axis=1)
-            # What differs by less is equal, and shares its rank.
+            # Smaller differences count as ties.
             score = _rank_correlation(cosines.round(9), values)
         return WordScore(self.name, score, len(known), len(self.pairs))
 
 
 class WordAnalogies:
-    """The share of analogies that vectors answer right (3CosAdd), as gensim."""
+    """Accuracy on analogies (3CosAdd), as in gensim."""
 
     def __init__(self, questions, restrict_vocab=None, name="analogies"):
         self.questions = [tuple(question) for question in questions]
@@ -71,14 +71,14 @@ class WordAnalogies:
 
     @classmethod
     def read(cls, path, restrict_vocab=None):
-        """Reads lines of four words; those that begin with `:` are heads."""
+        """Reads lines of four words; lines with `:` first are headings."""
         lines = (line.split() for line in _read_lines(path) if line[0] != ":")
         return cls(lines, restrict_vocab, pathlib.Path(path).stem)
 
     def evaluate(self, table, words):
         words = words[: self.restrict_vocab]
         places = _first_rows(words)
-        # Words that differ only in case are barred and right together.
+        # Words that differ only in case are excluded, or right, together.
         group = np.array([places[word.upper()] for word in words])
         known = np.array(
             [
@@ -96,7 +96,7 @@ class WordAnalogies:
             for asked in (first, second, third):
                 cosines[group == asked[:, None]] = -np.inf
             best = cosines.argmax(axis=1)
-            # Where all are barred, none is right.
+            # If all words are excluded, none is right.
             found = cosines[np.arange(len(best)), best] > -np.inf
             right += np.sum(found & (group[best] == fourth))
         score = float(right / len(known)) if len(known) else None
@@ -113,7 +113,7 @@ def _read_lines(path):
 
 
 def _first_rows(words):
-    """Dict from a word in capitals to the first row that has it."""
+    """Dict from upper-case words to their first row."""
     places = {}
     for row, word in enumerate(words):
         places.setdefault(word.upper(), row)

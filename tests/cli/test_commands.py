@@ -214,7 +214,7 @@ BAD_ARGUMENTS = {
         "model.keras": "-o/--output",
         "gone.keras -o b.keras": "No such file: 'gone.keras'",
         "model.keras -o gone/b.keras": "folder of the output",
-        "model.keras -o model.keras --overwrite": "file of its own",
+        "model.keras -o model.keras --overwrite": "must be different files",
     },
     "compress model.keras -o b.keras": {
         "--quantize int8": "--quantize must be given with",
@@ -233,7 +233,7 @@ BAD_ARGUMENTS = {
     },
     "report": {
         ".": "the folder '.'",
-        "model.keras --json a --plot ./a": "file of its own",
+        "model.keras --json a --plot ./a": "must be different files",
         "model.keras --import no.such": "No module named 'no'",
         "model.keras --html a.html --frontier model.keras": "`Frontier.save`",
     },
@@ -292,7 +292,7 @@ def test_modules_of_the_model(folder, capsys, monkeypatch):
     )
     del sys.modules["own_code"]
     line = fails(capsys, "report model.keras")
-    assert "where --import names" in line and "'OwnLayer'" in line
+    assert "pass their module with --import" in line and "'OwnLayer'" in line
     run(f"{CODED} --import own_code")
     assert "not compiled" not in capsys.readouterr().out
     # A loss is not needed.

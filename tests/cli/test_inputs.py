@@ -118,4 +118,4 @@ def test_a_model_without_a_file_is_told_before_codes_are_learned(
     said = fails(capsys, "export model.keras m.tflite")
     assert "(Determinant)" in said
     run("compress model.keras -o out.keras --layers tokens -m 4 --effort 0.1")
-    assert "has no LiteRT file" in capsys.readouterr().err
+    assert "cannot be exported to LiteRT" in capsys.readouterr().err

@@ -41,7 +41,9 @@ def test_within_a_number_of_bytes(glove, capsys):
     assert lost < 0.5 * np.square(glove - glove.mean(0)).sum()
     said = capsys.readouterr().out
     assert f"bytes      {size:,}: words" in said
-    assert "than the float32 table" in said and "mean cosine 0." in said
+    assert (
+        "compared with the float32 table" in said and "mean cosine 0." in said
+    )
     # Later, they are looked at again, also beside the original.
     assert main("inspect small.npz --json small.json".split()) == 0
     assert f"200 x 12, as {small.method}" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_foreign_ops(path):
     code.customCode = b"MyOp"
     file = inspect(path, model)
     assert file.ops == {"CUSTOM MyOp": 1}
-    assert "an app must add them" in str(file)
+    assert "the app must add them" in str(file)
     code.customCode = b"FlexAdd"
     assert '"Select TF ops"' in str(inspect(path, model))
     # Newer than this TensorFlow.

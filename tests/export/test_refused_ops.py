@@ -146,7 +146,7 @@ def test_models_built_without_an_input(path):
     model.fit(ids, np.zeros((8, 1)), batch_size=4, verbose=0)
     message = warning_of(model, path)
     assert "takes ids as floats: 'inputs'" in message
-    assert "takes batches of one size only: 'inputs'" in message
+    assert "has a fixed batch size: 'inputs'" in message
     (tensor,) = inspect_litert(path).inputs
     assert (tensor.dtype, tensor.shape) == ("float32", (4, 5))
 

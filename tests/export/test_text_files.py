@@ -92,7 +92,7 @@ def test_files_say_what_they_are(runtime, files):
     printed = str(file)
     assert "description  Tells moods of texts." in printed
     assert "Labels of output_0 (3):\n  calm, glad, sad\n" in printed
-    said = {"tf-text": "of tensorflow-text", "mediapipe": "MediaPipe Tasks has"}
+    said = {"tf-text": "in tensorflow-text", "mediapipe": "MediaPipe Tasks has"}
     assert said.get(runtime, "") in printed
     with zipfile.ZipFile(made.path) as archive:
         assert archive.read("labels.txt") == b"calm\nglad\nsad\n"
