@@ -19,7 +19,7 @@ _BAD_INPUTS = (
 )
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _MODEL = "a .keras file, or .h5 of Keras 2"
-_BYTES = "bytes, e.g. 500000, 500k or 2MB (k is 1,000),"
+_BYTES = "size limit, e.g. 500000, 500k or 2MB (k is 1,000),"
 _QUANTIZE = ("none", "float16", "int8", "int8_codebooks")
 # Advice in error messages, and the same advice for the command line.
 _IN_SHELL = {
@@ -95,7 +95,8 @@ def _parser():
         dest="verb", required=True, metavar=" | ".join(verbs)
     )
     for verb, (add_arguments, text) in verbs.items():
-        command = commands.add_parser(verb, help=text, description=f"{text}.")
+        about = f"{text[0].upper()}{text[1:]}."
+        command = commands.add_parser(verb, help=text, description=about)
         add_arguments(command, command.add_argument)
         command.add_argument(
             "--overwrite", action="store_true", help="replace existing outputs"
@@ -113,7 +114,7 @@ def _add_compress(command, add):
         help="names of the layers to compress (default: all tables of at "
         "least 65,536 bytes)",
     )
-    add("--effort", type=float, help="factor of learning time (default: 1.0)")
+    add("--effort", type=float, help="how long to search (default: 1.0)")
     _add_learning(add)
     _add_inputs(add)
     _add_imports(add)
@@ -168,8 +169,10 @@ def _add_file(add):
     )
     add("--labels", help="a text file with a class name on each line")
     add("--name", help="name of the model, stored in the file")
-    add("--top-k", type=int, help="output the K best classes; 0: all scores")
-    add("--quantize", choices=_QUANTIZE, help="weights (default: int8)")
+    add("--top-k", type=int, help="output the K best classes; 0: as in Keras")
+    add(
+        "--quantize", choices=_QUANTIZE, help="dtype of weights (default: int8)"
+    )
     add(
         "--optimize-for",
         choices=("latency", "size", "memory"),

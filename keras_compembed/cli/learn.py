@@ -9,6 +9,8 @@ from keras_compembed.vectors.read_vectors import read_vectors
 
 # Words to compare the neighbors of.
 _QUERIES = 200
+# Names to show of parts of a file.
+_PARTS = {"rounded": "quantized rows", "besides": "other"}
 
 
 def run(arguments):
@@ -38,7 +40,7 @@ def describe(small, vectors=None):
     """Dict of lines: size of the file, and accuracy if given the original."""
     parts = small.bytes_by_part
     total = sum(parts.values())
-    listed = ", ".join(f"{name} {size:,}" for name, size in parts.items())
+    listed = ", ".join(f"{_PARTS.get(x, x)} {parts[x]:,}" for x in parts)
     ratio = 4 * len(small) * small.vector_size / total
     lines = {
         "vectors": f"{len(small):,} x {small.vector_size}, as {small.method}",

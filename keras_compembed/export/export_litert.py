@@ -61,7 +61,24 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTExport:
-    """Summary of an exported file; `print` it."""
+    """Describes a file that `export_litert` wrote; `print` it.
+
+    Attributes:
+        path: String, the file.
+        file_bytes: Integer, its size.
+        ops: Tuple of the names of its ops.
+        max_error: Float, the largest difference from Keras, relative to the
+            largest output. `max_row_error` is the same for table rows.
+        min_runtime: String, the oldest TFLite runtime; `None` if unknown.
+        held_layers, not_held_layers: Tuples of strings, layers with rows that
+            were compared with Keras, and layers with rows that were not.
+        pooled_layers, folded_layers: Tuples of strings, layers that are pooled
+            in compressed form, and layers folded into tables.
+        labels: Dict from output names to tuples of strings.
+        text_bytes: Integer, bytes of the tokenizer or vocabulary.
+        answers: Dict from output names to descriptions, such as
+            `"the best 10 of 5,000 classes"`.
+    """
 
     path: str
     file_bytes: int
