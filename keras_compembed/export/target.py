@@ -71,8 +71,8 @@ class Target:
             `TextEmbedder`. Defaults to `None`, a classifier.
         optimize_for: `None`, `"latency"`, `"size"` or `"memory"`, the goal when
             choosing the ops of a lookup and the layers to fold into codebooks.
-            `"latency"`: fastest, at any size. `"size"`: smallest file.
-            `"memory"`: smallest file, and little memory at run time: codewords
+            `"latency"`: fastest, at any size. `"size"`: no bytes are added for
+            speed. `"memory"`: the same, and less memory at run time: codewords
             are gathered a few codebooks at a time, and codewords of a text are
             counted one by one. Defaults to `None`: the fastest ops that make
             the file at most 2 % larger.
@@ -84,8 +84,8 @@ class Target:
             relative to the largest output (for table rows, to the largest
             entry of the table). Defaults to `1e-4`, to `0.01` with
             `quantize="float16"` and to `0.1` with `"int8"` and
-            `"int8_codebooks"`. Sums of codewords and quantized rows have
-            smaller defaults, the sum of their rounding errors.
+            `"int8_codebooks"`. For sums of codewords and for quantized rows,
+            the default is the error that rounding each of them can cause.
         max_bytes: Optional integer, or a string such as `"2MB"`. A larger file
             is an error and is not written. `None` allows any size. Defaults to
             `"budget"`: the `max_bytes` of the `keras_compembed.Budget` that

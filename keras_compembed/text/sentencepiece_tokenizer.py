@@ -27,8 +27,8 @@ class SentencePieceTokenizer(Tokenizer):
     """Splits texts into SentencePiece pieces and returns their ids.
 
     It uses tensorflow-text's `FastSentencepieceTokenizer`, the only tokenizer
-    that unmodified MediaPipe Tasks runs on phones and in browsers. The layer's
-    config, and so a `.keras` file, includes the SentencePiece model.
+    op that unmodified MediaPipe Tasks has, on phones and in browsers. The
+    layer's config, and so a `.keras` file, includes the SentencePiece model.
 
     Example:
 

@@ -302,7 +302,7 @@ def test_modules_of_the_model(folder, capsys, monkeypatch):
         loss=unknown_loss,
     )
     run(f"{CODED} --overwrite")
-    assert "The result is not compiled" in capsys.readouterr().out
+    assert "The written model is not compiled" in capsys.readouterr().out
     assert not load().compiled
 
 
