@@ -134,7 +134,7 @@ def test_streams(folder):
     shell = f"set -o pipefail; {shlex.join(COMMAND)} {COMPRESS} | true"
     result = run("bash", "-c", shell)
     assert result.returncode == 1
-    assert "stdout was closed before the work was done" in result.stderr
+    assert "stdout was closed before the end" in result.stderr
     check_nothing_is_left(folder)
 
 
