@@ -1,9 +1,9 @@
-"""Starts workers on this machine, and all of them again where one dies.
+"""Starts workers on this machine, and restarts all of them if one dies.
 
     python examples/multi_worker/launch.py --workers 2 PROGRAM ARGUMENTS...
 
-Gives each worker a `TF_CONFIG` of its own. On real hosts, something else does
-so: see `jobset.yaml` and `slurm.sh` beside this file.
+Sets the environment variable `TF_CONFIG` of each worker. For several hosts, see
+`jobset.yaml` and `slurm.sh` in this folder.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-# TensorFlow may need ten to see that a worker is silent, and to say so.
+# TensorFlow may need ten to detect and report a silent worker.
 SECONDS_TO_END = 60
 
 
@@ -22,7 +22,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
-        "--restarts", type=int, default=3, help="times to start all again"
+        "--restarts", type=int, default=3, help="the most restarts"
     )
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -41,7 +41,7 @@ def main(arguments=None):
 
 
 def run(number, program):
-    """Runs workers until all are done or one fails; 0, or how that ended."""
+    """Runs workers until all are done or one fails; returns its exit code."""
     workers = [f"localhost:{port}" for port in free_ports(number)]
     processes = []
     try:
@@ -65,7 +65,7 @@ def run(number, program):
 
 
 def end(processes):
-    """Asks processes to end, and kills those that do not."""
+    """Terminates processes, and kills those that do not end in time."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + SECONDS_TO_END

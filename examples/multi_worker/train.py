@@ -1,11 +1,11 @@
-"""A classifier with a table of codes, trained by one worker of several.
+"""Trains a classifier with a table of codes on several workers.
 
     python examples/multi_worker/launch.py --workers 2 \\
         examples/multi_worker/train.py --backup build/backup
 
-Each worker runs this program. `TF_CONFIG` says which one it is; without it
-there is one. The first keeps a backup at the end of each epoch, from which all
-go on where one of them died.
+Each worker runs this program, with its place in `TF_CONFIG`. Without
+`TF_CONFIG`, there is one worker. The first worker saves a backup after each
+epoch. If a worker dies, all resume from the backup.
 """
 
 import argparse
@@ -25,22 +25,22 @@ def main(arguments=None):
     parser.add_argument("--backup", default="build/backup", help="folder")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--texts", type=int, default=20_000)
-    parser.add_argument("--batch-size", type=int, default=250, help="of all")
+    parser.add_argument("--batch-size", type=int, default=250, help="in total")
     parser.add_argument(
         "--timeout", type=float, default=600, help="seconds to wait for others"
     )
     args = parser.parse_args(arguments)
 
-    # First of all: TensorFlow then knows of the other workers.
+    # First, so that TensorFlow knows the other workers.
     strategy = tf.distribute.get_strategy()
     if "TF_CONFIG" in os.environ:
-        # TensorFlow would wait without an end.
+        # TensorFlow would wait forever.
         kc.distribution.wait_for_workers(args.timeout)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = build()
-    # Words of two kinds of texts. On hosts of your own, files that each reads.
+    # Generated words of two kinds of texts. On real hosts, read files here.
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=args.texts)
     kinds = rng.dirichlet(np.full(WORDS, 0.05), size=2).cumsum(axis=1)

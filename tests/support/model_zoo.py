@@ -389,7 +389,7 @@ CASES = (
     _called("makes_all", MakesAll, 2),
     _called("sequential_subclass", lambda: Stack(3)),
     Case("reversible_untied", reversible_untied, 2),
-    Case("string_lookup", behind_words, not_exported="begins behind"),
+    Case("string_lookup", behind_words, not_exported="after the tokenizer"),
     Case("embed_reduce_in_layer", embed_reduce_in_layer, needs="keras_rs"),
 )
 
