@@ -47,7 +47,7 @@ from keras_compembed.utils.validation import require
 _POD = (2, 17, 0)
 # Packages with these runtimes, oldest first.
 _RUNTIMES = {
-    _POD: "the pod TensorFlowLiteSwift 2.17",
+    _POD: "pod TensorFlowLiteSwift, MediaPipe Tasks 0.10",
     (2, 18, 0): "LiteRT 1.0.1, MediaPipe Tasks",
     (2, 21, 0): "ai-edge-litert 2.1.6",
 }
@@ -96,38 +96,38 @@ class LiteRTExport:
     answers: dict = dataclasses.field(default_factory=dict)
 
     def __str__(self):
-        text = (
-            f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
-            f"of {_KINDS[self.runtime]}, {_name_runtime(self.min_runtime)} or "
-            f"newer, largest difference from Keras {self.max_error:.1e}"
-        )
-        for name, answer in self.answers.items():
-            text += f", {name!r} as {answer}"
-        if self.text_bytes:
-            whose = "tokenizer" if self.runtime != "litert" else "vocabulary"
-            text += f", {self.text_bytes:,} bytes of {whose}"
-        if self.labels:
-            number = sum(map(len, self.labels.values()))
-            text += f", {number} labels"
+        within = f"within {self.max_error:.1e} of Keras"
         if self.held_layers:
-            text += f", of table rows {self.max_row_error:.1e}"
+            within += f", table rows within {self.max_row_error:.1e}"
+        parts = [
+            f"{self.path}: {self.file_bytes:,} bytes",
+            f"for {_name_runtime(self.min_runtime)}",
+            f"{len(self.ops)} kinds of {_KINDS[self.runtime]}",
+            within,
+            *(f"{name!r} as {text}" for name, text in self.answers.items()),
+        ]
+        if self.text_bytes:
+            part = "vocabulary" if self.runtime == "litert" else "tokenizer"
+            parts.append(f"{self.text_bytes:,} bytes of {part}")
+        if self.labels:
+            parts.append(f"{sum(map(len, self.labels.values()))} labels")
         for layers, said in (
-            (self.not_held_layers, "; rows of {} were not compared"),
-            (self.pooled_layers, "; {} pooled in compressed form"),
-            (self.folded_layers, "; {} folded into tables"),
+            (self.not_held_layers, "rows of {} were not compared"),
+            (self.pooled_layers, "{} pooled in compressed form"),
+            (self.folded_layers, "{} folded into tables"),
         ):
             if layers:
-                text += said.format(", ".join(map(repr, layers)))
-        return text
+                parts.append(said.format(", ".join(map(repr, layers))))
+        return "; ".join(parts)
 
 
 def _name_runtime(version):
-    """A TFLite version and the package that has it."""
+    """A TFLite version and the packages that have it."""
     if version is None:
-        return "an unknown runtime"
+        return "an unknown TFLite version"
     found = [x for x in _RUNTIMES if check_version("min_runtime", version) <= x]
     known = f" ({_RUNTIMES[found[0]]})" if found else ""
-    return f"TFLite {version}{known}"
+    return f"TFLite {version}{known} or newer"
 
 
 def export_litert(

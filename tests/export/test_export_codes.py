@@ -44,7 +44,7 @@ def test_every_code_gives_what_keras_gives(length, options, path):
     made = export(model, path, EVERY_ID, EVERY_ID[:, ::-1], **options)
     assert made.max_row_error < 2e-6
     assert set(made.held_layers) == {layer.name for layer in layers}
-    assert "of table rows" in str(made)
+    assert "table rows within" in str(made)
     assert set(made.ops) <= set(vars(schema.BuiltinOperator)) - {"CUSTOM"}
     tensors = read_tensors(path)
     for layer in layers:
