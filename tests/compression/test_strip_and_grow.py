@@ -101,7 +101,7 @@ TRAINED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Codes followed nothing")
+@pytest.mark.filterwarnings("ignore:Codes did not change")
 @pytest.mark.parametrize("name", TRAINED)
 def test_strip(name, tmp_path):
     make, optimizer = TRAINED[name]
