@@ -18,8 +18,8 @@ _BAD_INPUTS = (
     *(ImportError, TypeError, ValueError),
 )
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-_MODEL = "a .keras file, or .h5 of Keras 2"
-_BYTES = "size limit, e.g. 500000, 500k or 2MB (k is 1,000),"
+_MODEL = "a .keras file, or an .h5 file of Keras 2"
+_BYTES = "e.g. 500000, 500k or 2MB (k is 1,000)"
 _QUANTIZE = ("none", "float16", "int8", "int8_codebooks")
 # Advice in error messages, and the same advice for the command line.
 _IN_SHELL = {
@@ -88,7 +88,7 @@ def _parser():
         "compress": (_add_compress, "compress the tables of a trained model"),
         "export": (_add_export, "write a model as a LiteRT (TFLite) file"),
         "report": (_add_report, "show the size of each embedding"),
-        "inspect": (_add_inspect, "list what a LiteRT or vector file contains"),
+        "inspect": (_add_inspect, "list the parts of a LiteRT or vector file"),
         "learn": (_add_learn, "compress a file of word vectors"),
     }
     commands = parser.add_subparsers(
@@ -105,7 +105,7 @@ def _parser():
 
 
 def _add_compress(command, add):
-    add("model", help=f"the trained model, {_MODEL}")
+    add("model", help=f"the trained model: {_MODEL}")
     add("-o", "--output", required=True, help="the .keras file to write")
     _add_code_shape(add)
     add(
@@ -114,15 +114,17 @@ def _add_compress(command, add):
         help="names of the layers to compress (default: all tables of at "
         "least 65,536 bytes)",
     )
-    add("--effort", type=float, help="how long to search (default: 1.0)")
+    add("--effort", type=float, help="relative search time (default: 1.0)")
     _add_learning(add)
     _add_inputs(add)
     _add_imports(add)
     group = command.add_argument_group(
-        "limits", "set one limit; the best method within it is chosen"
+        "size or loss limit",
+        "set one limit to choose the best method within it; the other options "
+        "describe the LiteRT file and the search",
     )
     add = group.add_mutually_exclusive_group().add_argument
-    add("--max-bytes", help=f"{_BYTES} of the LiteRT file")
+    add("--max-bytes", help=f"size limit of the LiteRT file, {_BYTES}")
     add("--max-loss", type=float, help="allowed drop of the validation metric")
     add = group.add_argument
     _add_file(add)
@@ -132,7 +134,7 @@ def _add_compress(command, add):
         "method, and x_train and y_train to train the best few; with several "
         "inputs, one array per input, such as x_train_NAME",
     )
-    add("--epochs", type=int, help="epochs of training for the best few")
+    add("--epochs", type=int, help="training epochs for the best few methods")
     add("--max-time", type=float, help="time limit of the search, in seconds")
     add("--frontier", help="a .json file to write the search results to")
 
@@ -169,15 +171,15 @@ def _add_file(add):
     )
     add("--labels", help="a text file with a class name on each line")
     add("--name", help="name of the model, stored in the file")
-    add("--top-k", type=int, help="output the K best classes; 0: as in Keras")
+    add("--top-k", type=int, help="output TOP_K best classes; 0: as in Keras")
     add(
         "--quantize", choices=_QUANTIZE, help="dtype of weights (default: int8)"
     )
     add(
         "--optimize-for",
         choices=("latency", "size", "memory"),
-        help="goal of embedding lookup (default: latency within 2 percent of "
-        "the smallest file)",
+        help="goal for embedding lookups (default: the fastest that make the "
+        "file at most 2 percent larger)",
     )
     add(
         "--unroll",
@@ -198,15 +200,15 @@ def _add_inputs(add):
         "ids:?x32:int32 for any batch size; repeat it for a dict of several "
         "inputs",
     )
-    add("--sample-inputs", help="an .npz file of inputs to compare outputs on")
+    add("--sample-inputs", help="an .npz file of inputs, to compare outputs")
 
 
 def _add_report(command, add):
     add("model", help=f"{_MODEL}, or compressed vectors, .npz")
     add("original", nargs="?", help="the uncompressed model or vectors")
-    add("--json", help="a .json file to write the figures to")
-    add("--plot", help="a picture of the sizes to write, e.g. a .png file")
-    add("--html", help="an .html page to write")
+    add("--json", help="also write the figures to this .json file")
+    add("--plot", help="plot the sizes to this file, e.g. a .png file")
+    add("--html", help="write the report as this .html page")
     add(
         "--words",
         action="append",
@@ -216,25 +218,28 @@ def _add_report(command, add):
         "line; without LAYER, for every layer of that length",
     )
     add("--data", help="for the page: an .npz file with x_test and y_test")
-    add("--frontier", help="for the page: a frontier .json, or compute")
+    add(
+        "--frontier",
+        help="for the page: a .json file of `compress --frontier`, or compute",
+    )
     _add_imports(add)
 
 
 def _add_inspect(command, add):
     add("file", help="a .tflite file, or compressed vectors, .npz")
-    add("--json", help="a .json file to write the same to")
+    add("--json", help="also write the contents to this .json file")
 
 
 def _add_learn(command, add):
     add("vectors", help="a file of vectors, a folder, or hf://USER/REPOSITORY")
     add("-o", "--output", required=True, help="the .npz file to write")
-    add("--max-bytes", help=f"{_BYTES} of the output, words included")
+    add("--max-bytes", help=f"size limit of the output with words, {_BYTES}")
     _add_code_shape(add)
     add("--format", help="format of the vectors (default: detected)")
     add("--words", help="a text file with the word of each row, one per line")
     add("--tensor", help="name of the array to read, if there are several")
     add("--limit", type=int, help="keep only the first LIMIT words")
-    add("--encoding", default="utf-8", help="of words (default: utf-8)")
+    add("--encoding", default="utf-8", help="for words (default: utf-8)")
     add(
         "--unicode-errors",
         choices=("strict", "ignore", "replace", "backslashreplace"),
@@ -255,7 +260,7 @@ def _add_learn(command, add):
 
 def _add_code_shape(add):
     add("-m", "--num-codebooks", type=int, help="codebooks (default: 32)")
-    add("-k", "--codebook-size", type=int, help="size of each (default: 16)")
+    add("-k", "--codebook-size", type=int, help="codewords each (default: 16)")
 
 
 def _add_learning(add):

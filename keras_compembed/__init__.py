@@ -1,7 +1,7 @@
 """Keras layers for small embedding tables and cheap, huge softmaxes.
 
-Layers, losses, metrics and functions for whole models are here. Everything else
-is in a namespace named after its folder, such as `keras_compembed.learners` or
+Layers, losses, metrics and functions for whole models are here. Their options
+and parts are in namespaces such as `keras_compembed.learners` and
 `keras_compembed.anchors`.
 """
 

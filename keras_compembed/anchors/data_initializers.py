@@ -41,6 +41,9 @@ class Frequency(AnchorInitializer):
             id. Must be `None` with `counts`.
         seed: Optional integer. Defaults to a random one.
 
+    Raises:
+        ValueError: If not exactly one of `counts` and `documents` is given.
+
     References:
         - Ramos, Using TF-IDF to Determine Word Relevance in Document Queries,
           1999
@@ -116,6 +119,9 @@ class KMeansPlusPlus(AnchorInitializer):
             of the anchors then represent the most frequent ids, and k-means++
             draws the rest. Defaults to `None`.
         seed: Optional integer. Defaults to a random one.
+
+    Raises:
+        ValueError: If `table` is not finite, or `counts` do not fit it.
 
     References:
         - Arthur & Vassilvitskii, k-means++: The Advantages of Careful

@@ -33,8 +33,7 @@ class L1(Settings):
     `learning_rate / (sqrt(v) + epsilon)`. With `threshold="learning_rate"` it
     is the learning rate. The two are the same for optimizers without step
     sizes for coordinates (SGD, Lion), or with unknown ones (Adadelta,
-    Adafactor, Lamb). With many rare ids, try `"learning_rate"` and an `l1`
-    from 0.03 to 0.3.
+    Adafactor, Lamb). With many rare ids, try it with an `l1` of 0.03 to 0.3.
 
     Example:
 
@@ -42,10 +41,8 @@ class L1(Settings):
     >>> layer = kc.ANTEmbedding(1000, 64, l1=l1)
 
     Args:
-        l1: Number, at least 0. Weight of the sum of absolute values of T in
-            the loss. Defaults to `1e-5`.
-        non_negative: Boolean. Whether entries of T must not be negative.
-            Defaults to `True`.
+        l1: Number, at least 0. Weight of `sum |T|`. Defaults to `1e-5`.
+        non_negative: Boolean. Whether T must be >= 0. Defaults to `True`.
         threshold: `"coordinate"` or `"learning_rate"`. Defaults to
             `"coordinate"`.
         target_nonzeros: Optional integer, the target number of non-zeros of T.
@@ -55,6 +52,9 @@ class L1(Settings):
         negative_weight: Number, at least 0. Weight in the loss of the mean of
             `|t_u| . |t_v|` over random pairs of unrelated ids of a batch.
             Defaults to `0.0`.
+
+    Raises:
+        ValueError: If an argument is invalid.
     """
 
     def __init__(

@@ -48,6 +48,9 @@ class Relations:
         keys: Sorted int64 array `(2 * pairs,)`, `u * input_dim + v` for each
             pair in both orders.
 
+    Raises:
+        ValueError: If an id is not from 0 to `input_dim - 1`.
+
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.3
     """
@@ -128,17 +131,14 @@ class Relations:
             tokens: Integer array of ids in text order, or a sequence of such
                 arrays, one for each document.
             input_dim: Integer, the number of ids.
-            window: Positive integer, the largest distance of two ids in
-                tokens. Defaults to `10`.
-            min_count: Positive integer, how often two ids must be that close.
-                Defaults to `1`.
+            window: Positive integer, the largest distance. Defaults to `10`.
+            min_count: Positive integer, least count of a pair. Defaults to `1`.
             top: Optional positive integer. Keeps only the `top` most frequent
                 neighbors of each id. Defaults to `None`: all.
             min_information: Optional number. Keeps pairs with at least this
                 pointwise mutual information,
                 `log(count(u, v) * total / (count(u) * count(v)))`, in nats.
-                Pairs above 0 occur more often than by chance. Defaults to
-                `None`: all.
+                Pairs above 0 are more frequent than chance. Defaults to `None`.
             ignore: Ids without relations, such as padding. Defaults to none.
         """
         check_positive_int("min_count", min_count)

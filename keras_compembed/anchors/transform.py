@@ -126,12 +126,10 @@ class Transform(Settings):
 
     Args:
         storage: `None`, `"dense"`, `"lazy"` or `"sparse"`. Defaults to `None`:
-            dense up to 4 million entries, lazy up to 100 million and sparse
-            beyond.
+            dense up to 4 million entries, lazy up to 100 million, else sparse.
         mixture: Activation that turns a row of T into weights of anchors:
             `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. Softmax makes all
-            weights positive; the other two give exact zeros. Defaults to
-            `None`.
+            weights positive; the others give exact zeros. Defaults to `None`.
         initializer: Optional initializer of T. Defaults to `None`: up to 4
             random entries per row.
         regularizer: Optional regularizer of T. Defaults to `None`.
@@ -142,6 +140,9 @@ class Transform(Settings):
             The activation applies to each set. Defaults to `1`.
         max_nonzeros: Optional integer up to `num_anchors`, the entries in each
             row of `"sparse"` storage. Defaults to `min(16, num_anchors)`.
+
+    Raises:
+        ValueError: If an argument is invalid, or options conflict.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), equation 11

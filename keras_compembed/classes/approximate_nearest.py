@@ -37,8 +37,7 @@ class ApproximateNearest(Selector):
     each example, the most promising lists are opened, and all their classes
     are scored. The mean and spread of a list's vectors decide how promising it
     is. Every `refresh_every` training steps, classes are assigned to lists
-    again. After training, `keras_compembed.classes.fit_search` makes lists for
-    prediction.
+    again. After training, `fit_search` makes lists for prediction.
 
     Example:
 

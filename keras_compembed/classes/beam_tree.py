@@ -56,6 +56,9 @@ class BeamTree(Selector):
             Defaults to `None`: the tree is fixed.
         **kwargs: `name` of `keras.layers.Layer`.
 
+    Raises:
+        ValueError: If an argument is invalid, or the tree cannot be rebuilt.
+
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Algorithm 2
     """

@@ -60,6 +60,9 @@ class ClassTree:
             means of classes, nodes and root. None unless the tree was built
             from vectors.
 
+    Raises:
+        ValueError: If `children` is not a tree with each class once.
+
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 4.2
     """
@@ -98,13 +101,11 @@ class ClassTree:
         depth, and the depths of classes differ by at most 1.
 
         Args:
-            vectors: Array `(num_classes, width)` of finite numbers, a vector
-                for each class.
+            vectors: Array `(num_classes, width)` of finite numbers.
             branching: Integer, at least 2. The largest number of children of a
                 node. Defaults to `10`.
             weights: Optional array `(num_classes,)` of non-negative numbers,
-                the weights of classes in the means of nodes. Defaults to
-                `None`: equal weights.
+                the weights in the means of nodes. Defaults to `None`: equal.
             seed: Optional integer, for a reproducible tree.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
         """
@@ -135,8 +136,7 @@ class ClassTree:
         their number. Classes without examples get the mean of all examples.
 
         Args:
-            x: Array `(examples, width)` of finite features. It may be
-                memory-mapped.
+            x: Array `(examples, width)` of features; may be memory-mapped.
             y: Integer array `(examples,)` or `(examples, 1)`, labels.
             num_classes: Optional integer. Defaults to the largest label
                 plus 1.
@@ -255,8 +255,7 @@ class ClassTree:
         """Returns the inner nodes above each class.
 
         Returns:
-            int32 array `(num_classes, depth - 1)`, from the top down, padded
-            by -1.
+            int32 array `(num_classes, depth - 1)` from the top, padded by -1.
         """
         paths = np.full((self.num_classes, self.depth - 1), -1, "int32")
         rows = np.flatnonzero(self.class_parents >= 0)

@@ -58,6 +58,9 @@ def calibrate_beam(
 
     Returns:
         Dict with the recall of each beam width that was tried.
+
+    Raises:
+        ValueError: If `head` has no `BeamTree`, or an argument is invalid.
     """
     features = check_search(head, features, target_recall, k)
     selector = head.selector
@@ -165,8 +168,10 @@ def fit_search(
         verbose: `0` or `1`, whether to print the lists and the recall.
 
     Returns:
-        A built `CANESoftmax` with the name of `head`, and all class vectors in
-        its `kernel`.
+        A built `CANESoftmax` with the name and class vectors of `head`.
+
+    Raises:
+        ValueError: If `head` is not built, or an argument is invalid.
 
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734)

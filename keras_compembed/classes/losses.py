@@ -279,8 +279,8 @@ class SampledSoftmaxLoss(SampledLoss):
         num_sampled: Optional integer, sampled classes that all examples of a
             step share. Defaults to `None`: as many as the layer's candidates
             and noise samples together.
-        evaluation, ignore_class, name, reduction: Same as for
-            `keras_compembed.CANELoss`, as are call arguments.
+        evaluation, ignore_class, name, reduction: As for `CANELoss`, with
+            the same call arguments and errors.
 
     References:
         - [Bengio & Senecal, 2008](https://doi.org/10.1109/TNN.2007.912312)
@@ -301,8 +301,7 @@ class NCELoss(SampledLoss):
 
     The loss separates labels from sampled classes, one by one, as in
     `tf.nn.nce_loss`. Scores act as log probabilities. The loss accepts any
-    noise of the layer. Pass `class_counts` to the layer, so that biases start
-    at log frequencies.
+    noise of the layer. With `class_counts`, biases start at log frequencies.
 
     Example:
 
@@ -313,8 +312,8 @@ class NCELoss(SampledLoss):
 
     Args:
         num_sampled: Same as for `keras_compembed.SampledSoftmaxLoss`.
-        evaluation, ignore_class, name, reduction: Same as for
-            `keras_compembed.CANELoss`, as are call arguments.
+        evaluation, ignore_class, name, reduction: As for `CANELoss`, with
+            the same call arguments and errors.
 
     References:
         - [Gutmann & Hyvarinen, 2012](
@@ -363,8 +362,8 @@ class InBatchSoftmaxLoss(ClassLoss):
     >>> model.compile("adam", loss=kc.InBatchSoftmaxLoss())
 
     Args:
-        evaluation, ignore_class, name, reduction: Same as for
-            `keras_compembed.CANELoss`, as are call arguments.
+        evaluation, ignore_class, name, reduction: As for `CANELoss`, with
+            the same call arguments and errors.
 
     Raises:
         ValueError: If the layer has no `class_counts`.

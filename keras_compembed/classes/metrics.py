@@ -77,8 +77,7 @@ class ClassAccuracy(ClassMetric):
 
     Use it in place of Keras's `"accuracy"`, which a `CANESoftmax` rejects.
     Evaluation ranks all classes. A training step scores only a few classes; an
-    example then counts if its label is the best of the candidates, for any
-    `k`.
+    example then counts if its label is the best candidate, for any `k`.
 
     Example:
 
@@ -96,6 +95,9 @@ class ClassAccuracy(ClassMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+
+    Raises:
+        ValueError: If `y_pred` is not the output of a `CANESoftmax`.
     """
 
     _settings = "k", "ignore_class"
@@ -122,8 +124,7 @@ class ClassAccuracy(ClassMetric):
 class Coverage(ClassMetric):
     """Share of examples with their label among the candidates.
 
-    The higher it is, the closer `CANELoss` is to the softmax over all classes
-    (Corollary 1).
+    The higher it is, the closer `CANELoss` is to the softmax (Corollary 1).
 
     Example:
 
@@ -247,8 +248,7 @@ class RankingMetric(ClassMetric):
 class PrecisionAtK(RankingMetric):
     """Precision at `k`: share of labels among the `k` best classes.
 
-    It ranks all classes, so it is for evaluation. In training logs it is NaN
-    unless `in_training` is set.
+    It ranks all classes. In training logs it is NaN without `in_training`.
 
     Example:
 
@@ -265,6 +265,9 @@ class PrecisionAtK(RankingMetric):
             Defaults to `None`.
         in_training: Boolean. Whether training steps count. Defaults to
             `False`.
+
+    Raises:
+        ValueError: If `y_pred` is not the output of a `CANESoftmax`.
     """
 
     prefix = "precision"

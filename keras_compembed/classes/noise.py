@@ -213,6 +213,9 @@ class UnigramNoise(TableNoise):
         power: Number from 0 to 1, the exponent of counts. 0 draws all counted
             classes alike, and 1 by their counts. Defaults to `0.75`.
 
+    Raises:
+        ValueError: If a count is negative, or all are 0.
+
     References:
         - [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2
         - [Ji et al., 2015](https://arxiv.org/abs/1511.06909), section 3
@@ -265,7 +268,7 @@ class LearnedNoise(TableNoise):
         power: Number from 0 to 1, the exponent of counts. Defaults to `1.0`.
         smoothing: Number above 0, up to 1, the least part of the probability
             that is the same for all classes. Defaults to `0.1`.
-        refresh_every: Positive integer. Training steps between updates of the
+        refresh_every: Positive integer, steps between updates of the
             distribution. Defaults to `100`.
         decay: Number above 0, up to 1. Each step multiplies counts by it; 1.0
             gives plain counts. Defaults to `0.9999`.

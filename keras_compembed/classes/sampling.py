@@ -94,8 +94,7 @@ class Sampling(Settings):
         num_noises: Optional integer, noise samples for each example or each
             group that shares them. If `num_candidates + num_noises` is not
             less than the number of classes, the layer warns and trains a full
-            softmax. Defaults to `None`: chosen by `"auto"`, or 10 with a
-            selector.
+            softmax. Defaults to `None`: by `"auto"`, or 10 with a selector.
         shared: Optional, the examples that share noise samples:
 
             - `False`: none.
@@ -104,8 +103,7 @@ class Sampling(Settings):
               device. In a sequence, these are adjacent in time.
             - `"labels"`: the whole batch. Labels of other examples are the
               first noise samples, except from label lists and examples
-              without weight. Shuffle the training data, and pass its
-              `class_counts`.
+              without weight. Shuffle training data, and pass `class_counts`.
 
             Defaults to `None`. With `"auto"` and at least 100 noise samples,
             this is `"labels"`, or `True` without `class_counts`. Otherwise it

@@ -76,13 +76,11 @@ class Selector(PackedConfig, WholeLoad, keras.layers.Layer):
 
         Args:
             scores, features: `ClassScores`, a float32 tensor `(rows, width)`.
-            context: Optional integer tensor `(rows,)`, the `context` of the
-                layer call.
+            context: Optional integer tensor `(rows,)` of the layer call.
 
         Returns:
             int32 tensor of ids: `(num_candidates,)` shared by all rows, or
-            `(rows, num_candidates)`. Ids in a row must differ, and -1 fills
-            up rows with fewer.
+            `(rows, num_candidates)`. Ids in a row must differ; -1 is padding.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must have a method `select`."
@@ -169,8 +167,7 @@ class FrequentClasses(CountsSelector):
     >>> head = kc.CANESoftmax(1000, counts, sampling)
 
     Args:
-        counts: Array `(num_classes,)` of non-negative numbers, how often each
-            class occurs.
+        counts: Array `(num_classes,)`, how often each class occurs.
         **kwargs: `name` of `keras.layers.Layer`.
     """
 
@@ -193,8 +190,7 @@ class FrequencySubsets(CountsSelector):
 
     This is the tree of section 5 of the paper: one level of subsets with equal
     total counts. An example goes to the subset with the highest score. It is
-    here for comparison: on Penn Treebank, `NGram` and `FrequentClasses` with
-    more noise samples did far better.
+    here for comparison: `NGram` was far better on Penn Treebank.
 
     Example:
 
@@ -318,11 +314,13 @@ class NGram(Selector):
 
     Args:
         table: Integer array `(num_contexts, best)`, classes for each context,
-            most probable first. Classes in a row must differ; -1 fills up
-            shorter rows.
+            most probable first. Classes in a row must differ; -1 is padding.
         fallback: Optional integer array `(best,)`, classes for unknown
             contexts. Defaults to `None`: no candidates.
         **kwargs: `name` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If a row of `table` has a class twice.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5

@@ -44,8 +44,7 @@ class TuningData:
         validation: Validation data to compare copies.
         epochs: Positive integer. Training epochs per copy. The weights of the
             best epoch are kept. Defaults to `3`.
-        num_tuned: Positive integer. The number of copies to train. Defaults to
-            `3`.
+        num_tuned: Positive integer. Copies to train. Defaults to `3`.
         fit_options: Optional dict of further arguments of `fit`, such as
             `{"batch_size": 64}`. Defaults to `None`.
         compile: Optional callable that compiles a copy of the model, e.g. with
@@ -58,8 +57,7 @@ class TuningData:
             metrics and losses.
 
     Raises:
-        ValueError: if data do not have this form, or an argument is out of
-            range.
+        ValueError: If data do not have this form, or a value is invalid.
     """
 
     train: object
@@ -144,8 +142,7 @@ class Budget:
         frontier: The `Frontier` of the last search, or None.
 
     Raises:
-        ValueError: if an argument is out of range, or does not go with another
-            one.
+        ValueError: If an argument is invalid, or conflicts with another.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def compress_model(
     compressed layer of the same name, mask, dtype policy and trainability, such
     as a `CodeEmbedding` learned from its table.
     `keras.layers.ReversibleEmbedding` and `keras_rs.layers.EmbedReduce` are
-    replaced as well. The model given does not change.
+    replaced as well. The given model does not change.
 
     Without `how`, the method depends on the table, if it gets smaller:
 
@@ -47,10 +47,10 @@ def compress_model(
     `keras_compembed.from_tf_keras` reads models with such tables that
     tensorflow-model-optimization pruned or clustered.
 
-    Poolings: if a table's rows are read by a pooling only, the new layer has a
+    Pooling: if only a pooling layer reads a table's rows, the new layer has a
     `combiner` and pools the rows itself. This covers `GlobalAveragePooling1D`,
     masked or not, and `keras.ops.mean` or `sum` over time, in Sequential and
-    functional models. A layer of the pooling's name passes them on.
+    functional models. The pooling layer then passes its input on.
 
     Texts: if the model takes texts, table rows beyond its vocabulary are
     dropped first, e.g. if a `TextVectorization(max_tokens=20000)` has 2,000
@@ -91,8 +91,8 @@ def compress_model(
         model: A built `keras.Model`: Sequential, functional or subclassed.
         how: Optional method of `keras_compembed.methods` for all tables, dict
             from layer names to methods, or `keras_compembed.Budget`, which
-            searches for the best methods. Where several Embedding layers have
-            one name, use the path, e.g. `"tower_a/embedding"`. Defaults to
+            searches for the best methods. If several Embedding layers share
+            a name, use the path, e.g. `"tower_a/embedding"`. Defaults to
             `None`: as above.
         layers: Optional list of names of the layers to replace, whatever their
             size. Defaults to `None`: those in the dict, or all of at least
@@ -110,8 +110,8 @@ def compress_model(
         A new `keras.Model`.
 
     Raises:
-        TypeError: if `model` or `how` has the wrong type.
-        ValueError: if a name is unknown, a table or layer cannot be replaced or
+        TypeError: If `model` or `how` has the wrong type.
+        ValueError: If a name is unknown, a table or layer cannot be replaced or
             copied, or no file fits the budget (the message gives the smallest).
     """
     check_model(model)

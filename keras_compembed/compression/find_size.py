@@ -82,6 +82,9 @@ def find_frontier(
 
     Returns:
         A `Frontier`.
+
+    Raises:
+        ValueError: If `model` has no tables, or an argument is invalid.
     """
     check_model(model)
     budget = check_budget(budget)
@@ -291,7 +294,7 @@ class FindSize:
             rows = [part.embeddings for part in each.small_parts()]
             error = table.known[place] = table.error_of(rows)
             self._say(
-                f"{table.name}: {each.method.name}, full fit, error {error:.4f}"
+                f"{table.name}: {each.method.name}, all rows, error {error:.4f}"
             )
         with self._stop.waiting():
             data = self._budget.data

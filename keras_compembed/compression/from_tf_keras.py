@@ -50,7 +50,7 @@ def from_tf_keras(model_or_path: object) -> keras.Model:
         A `keras.Model`.
 
     Raises:
-        ValueError: if a file is of another kind, Keras 3 lacks layers (the
+        ValueError: If a file is of another kind, Keras 3 lacks layers (the
             message lists them), or outputs differ.
     """
     tf_keras = import_extra("tf_keras", "tf_keras")

@@ -24,10 +24,9 @@ def grow(model: Copied, vectors: dict) -> Copied:
     """Returns a copy of a model with new ids in some compressed layers.
 
     New ids follow the existing ids. They get the codes, quantized rows or
-    anchor weights nearest to the vectors given. Codebooks, projections and
-    anchors stay fixed, and existing ids keep their vectors. The model given
-    does not change. If it is compiled, the copy is compiled alike with a new
-    optimizer state.
+    anchor weights nearest to the given vectors. Codebooks, projections and
+    anchors stay fixed, and existing ids keep their vectors. The given model
+    does not change. If it is compiled, so is the copy, with a new optimizer.
 
     Logits of a reversible layer grow with it. A `CANESoftmax` grows with its
     `class_embedding` if its candidates and noise classes are chosen by counts.
@@ -54,7 +53,7 @@ def grow(model: Copied, vectors: dict) -> Copied:
         A new model, or a new layer.
 
     Raises:
-        ValueError: if the model cannot be copied, or a layer cannot encode new
+        ValueError: If the model cannot be copied, or a layer cannot encode new
             vectors, e.g. because its codes were learned from scratch.
     """
     layers = compressed_layers(model)

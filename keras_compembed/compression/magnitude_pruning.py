@@ -80,8 +80,7 @@ class MagnitudePruning(keras.callbacks.Callback):
     The same values stay 0 until the next choice, and after `end_step`. Then
     store the table with
     `compress_model(model, keras_compembed.methods.Pruned(sparsity))`. To
-    fine-tune a table that is pruned already, set `initial_sparsity` to
-    `final_sparsity`.
+    fine-tune a pruned table, set `initial_sparsity` to `final_sparsity`.
 
     Pruning is part of the training step, after the optimizer. It works with any
     `steps_per_execution` and on several devices. Results equal those of
@@ -113,8 +112,7 @@ class MagnitudePruning(keras.callbacks.Callback):
         final_sparsity: Number from 0 to below 1. The share of zeros at the end.
         end_step: Integer above `begin_step`. The optimizer step that reaches
             `final_sparsity`.
-        begin_step: Integer. The optimizer step of the first choice. Defaults to
-            `0`.
+        begin_step: Integer. The step of the first choice. Defaults to `0`.
         frequency: Integer. Steps between choices of zeros. Defaults to `100`.
         initial_sparsity: Number from 0 to `final_sparsity`. The share of zeros
             at first. Defaults to `0.0`.
@@ -124,7 +122,7 @@ class MagnitudePruning(keras.callbacks.Callback):
             the tables of all `keras.layers.Embedding`.
 
     Raises:
-        TypeError, ValueError: if an argument is invalid, or training begins
+        TypeError, ValueError: If an argument is invalid, or training begins
             with variables or an optimizer that cannot be pruned.
 
     References:

@@ -28,8 +28,7 @@ def prune_vocabulary(
     pieces, and an embedding for each. The copy has a smaller tokenizer and
     fewer embeddings. With `min_count=1` and no `vocabulary_size`, outputs for
     the given texts do not change. Dropped tokens are split into smaller pieces,
-    or become unknown (OOV). Prune the vocabulary first, then compress the
-    table.
+    or become unknown (OOV). Prune the vocabulary before you compress.
 
     Example:
 
@@ -48,8 +47,7 @@ def prune_vocabulary(
         model: A `keras.Model` with one text input and a tokenizer of
             `keras_compembed.text`, or a `keras.layers.TextVectorization`, which
             is replaced by a tokenizer.
-        texts: Iterable of strings, or a `tf.data.Dataset` of them, such as the
-            training texts.
+        texts: Iterable or `tf.data.Dataset` of strings, e.g. training texts.
         min_count: Positive integer. Tokens that occur less often are dropped.
             Defaults to `1`.
         vocabulary_size: Optional integer. Keeps at most this number of ids, the
@@ -59,7 +57,7 @@ def prune_vocabulary(
         A new `keras.Model`, compiled like the model.
 
     Raises:
-        ValueError: if the model does not take one text, or layers other than
+        ValueError: If the model does not take one text, or layers other than
             `keras.layers.Embedding` read its ids.
     """
     check_model(model)

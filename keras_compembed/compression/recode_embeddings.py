@@ -35,11 +35,10 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             `steps_per_execution`, updates wait for the end of an execution.
             Defaults to `None`: the `recode_every` of each layer's
             `FollowingCodes`.
-        verbose: `0` or `1`. Whether to print how many ids changed. Defaults to
-            `0`.
+        verbose: `0` or `1`, to print how many ids changed. Defaults to `0`.
 
     Raises:
-        ValueError: if an argument is out of range, the model has no such layer,
+        ValueError: If an argument is out of range, the model has no such layer,
             or a layer has no interval.
     """
 

@@ -27,9 +27,8 @@ def strip(
 
     Learned codes and learned rows become fixed, and anchor transforms are
     stored sparse. Vectors of ids outside training do not change, unless entries
-    of a transform are dropped. The model given does not change. If it is
-    compiled, the copy is compiled alike with a new optimizer state. Save,
-    export or train it like any model.
+    of a transform are dropped. The given model does not change. If it is
+    compiled, so is the copy, with a new optimizer. Use it like any model.
 
     Example:
 
@@ -51,7 +50,7 @@ def strip(
         A new model, or a new layer.
 
     Raises:
-        ValueError: if the model cannot be copied, or a weight is not finite.
+        ValueError: If the model cannot be copied, or a weight is not finite.
     """
     check_positive_int("max_nonzeros", max_nonzeros, optional=True)
     check_boolean("trainable", trainable)

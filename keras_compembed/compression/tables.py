@@ -150,9 +150,9 @@ def _why_no_tables(model):
     """The message for a model without Embedding layers."""
     names = ", ".join(named_layers(model, LookupLayer))
     if not names:
-        return "it has no Embedding layers"
+        return "which has no Embedding layers"
     return (
-        f"it has no Embedding layers and is compressed already: {names}. "
+        f"which has no Embedding layers and is compressed already: {names}. "
         "Pass the original model"
     )
 
@@ -379,7 +379,7 @@ class ReplacedTable:
         before, after = self.bytes_before, self.bytes_after
         cosines = []
         for table, part in zip(tables, self.small_parts(), strict=True):
-            # Skips neighbours, which take long in a large table.
+            # Skips neighbors, which take long in a large table.
             near = fidelity(table, part, num_queries=1)
             cosines.append(f"{near.mean_cosine or 0:.3f}")
         self._say(

@@ -50,8 +50,7 @@ def multi_worker_fit(strategy: tf.distribute.Strategy) -> Iterator:
 
     Args:
         strategy: The `tf.distribute.Strategy` of the model, not a
-            `ParameterServerStrategy`. On a single machine, the context does
-            nothing.
+            `ParameterServerStrategy`. The context has no effect on one machine.
 
     Raises:
         tf.errors.UnavailableError: In `fit`, if another worker ended.

@@ -47,6 +47,9 @@ class WorkerBackup(keras.callbacks.Callback):
             all workers. The first worker writes it.
         delete_checkpoint: Boolean. Whether to delete backups after training.
             Defaults to `True`.
+
+    Raises:
+        OSError: In `fit`, if some workers cannot read the backup.
     """
 
     def __init__(

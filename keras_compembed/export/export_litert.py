@@ -73,7 +73,7 @@ class LiteRTExport:
         held_layers, not_held_layers: Tuples of strings, layers with rows that
             were compared with Keras, and layers with rows that were not.
         pooled_layers, folded_layers: Tuples of strings, layers that are pooled
-            in compressed form, and layers folded into tables.
+            before they are decoded, and layers folded into tables.
         labels: Dict from output names to tuples of strings.
         text_bytes: Integer, bytes of the tokenizer or vocabulary.
         answers: Dict from output names to descriptions, such as
@@ -113,7 +113,7 @@ class LiteRTExport:
             parts.append(f"{sum(map(len, self.labels.values()))} labels")
         for layers, said in (
             (self.not_held_layers, "rows of {} were not compared"),
-            (self.pooled_layers, "{} pooled in compressed form"),
+            (self.pooled_layers, "{} pooled before decoding"),
             (self.folded_layers, "{} folded into tables"),
         ):
             if layers:
@@ -148,12 +148,12 @@ def export_litert(
     tokenizer (of `keras_compembed.text`, or a `keras.layers.TextVectorization`)
     the file takes ids, or texts: see the `runtime` of `Target`.
 
-    Tables stay compressed in the file: codes and quantized rows packed,
-    transforms of `ANTEmbedding` sparse. If it makes the file faster, texts are
-    pooled in compressed form, and `Dense` and `Conv1D` layers after a lookup
-    are folded into its table. Every exported file is run and compared with
-    Keras before it is written, including every table row. (With composition
-    `"lstm"`, enough rows to cover each codeword.)
+    Tables stay compressed in the file: codes and quantized rows are packed, and
+    transforms of `ANTEmbedding` are sparse. If it is faster, codes are pooled
+    before they are decoded, and `Dense` and `Conv1D` layers after a lookup are
+    folded into its table. Every exported file is run and compared with Keras
+    before it is written, including every table row. (With composition `"lstm"`,
+    enough rows to cover each codeword.)
 
     Example:
 
@@ -213,11 +213,11 @@ def export_litert(
         `max_row_error`, `labels` and more.
 
     Raises:
-        ValueError: if an argument is out of range, or if the runtime has no op
+        ValueError: If an argument is out of range, or if the runtime has no op
             for a layer of the model (the message names the layer).
-        ImportError: if a package for the runtime is not installed.
-        FileExistsError: if `path` exists and `overwrite` is `False`.
-        RuntimeError: if the outputs of the file, or rows of its tables, differ
+        ImportError: If a package for the runtime is not installed.
+        FileExistsError: If `path` exists and `overwrite` is `False`.
+        RuntimeError: If the outputs of the file, or rows of its tables, differ
             from Keras (the message names the layer).
 
     References:

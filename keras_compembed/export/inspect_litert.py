@@ -31,8 +31,8 @@ _TF_TEXT_OPS = ("CUSTOM TFText>", "CUSTOM FastBert", "CUSTOM FastWordpiece")
 def inspect_litert(path: str | os.PathLike) -> "LiteRTFile":
     """Lists the contents of a LiteRT (TFLite) file.
 
-    `print` the result, or use its `to_dict()`. Any LiteRT file will do, of any
-    size: the values of its tables are not read.
+    `print` the result, or use its `to_dict()`. It works on any LiteRT file of
+    any size, because it does not read the values of tables.
 
     Example:
 
@@ -53,6 +53,9 @@ def inspect_litert(path: str | os.PathLike) -> "LiteRTFile":
         (the count of each kind; ops outside LiteRT begin with `"CUSTOM "`),
         `constants` (largest first), `metadata` (bytes of each),
         `file_metadata` and `labels`.
+
+    Raises:
+        ValueError: If the file is damaged or not a LiteRT file.
     """
     path = os.fspath(path)
     with open(path, "rb") as file:

@@ -73,6 +73,9 @@ class LiteRTModel:
     Attributes:
         input_names: List of strings, in the order of the model's inputs.
         output_names: List of strings, in the order of the model's outputs.
+
+    Raises:
+        ValueError: If the file is damaged or has no such signature.
     """
 
     _module = "ai_edge_litert.interpreter"

@@ -54,6 +54,9 @@ class MediaPipeModel:
     Attributes:
         output_names: List of strings.
         labels: Dict from output names to tuples of strings.
+
+    Raises:
+        ValueError: If the file was not exported for MediaPipe.
     """
 
     def __init__(self, path: str | os.PathLike, task: str | None = None):

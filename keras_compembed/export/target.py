@@ -92,6 +92,9 @@ class Target:
             compressed the model, if any.
         unroll: Boolean. Whether to unroll recurrent layers: MediaPipe has no
             loops. Inputs must have a known length. Defaults to `False`.
+
+    Raises:
+        ValueError: If an argument is invalid, or needs another `runtime`.
     """
 
     runtime: str = "litert"

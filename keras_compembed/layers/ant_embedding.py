@@ -118,6 +118,9 @@ class ANTEmbedding(LookupLayer):
         anchor_ids: Integer array `(num_anchors,)`, the id that each anchor
             represents, -1 for none.
         segments: Tuple of integers, the sizes of the sets of anchors.
+
+    Raises:
+        ValueError: If an argument is invalid, or options conflict.
     """
 
     def __init__(
@@ -179,6 +182,9 @@ class ANTEmbedding(LookupLayer):
             **kwargs: Further arguments of the layer, without an initializer of
                 `anchors` and an activation of the `transform`. With
                 `transform="sparse"`, rows have room for `max_nonzeros` entries.
+
+        Raises:
+            ValueError: If `table` is not finite, or an argument is invalid.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix

@@ -37,11 +37,11 @@ _NO_START = float("-inf")
 class CANESoftmax(ClassHead):
     """Softmax over very many classes, as the last layer of a model.
 
-    The layer has a vector and a bias for each class, and scores only a few
-    classes at a time (the method CANE). In training, these are the candidates
-    that a selector chooses for each example, and noise classes drawn from the
-    rest. In prediction, all classes are scored, or those that the selector's
-    search finds.
+    The layer has a vector (in `kernel`) and a bias for each class. It scores
+    only a few classes at a time (the method CANE). In training, these are the
+    candidates that a selector chooses for each example, and noise classes drawn
+    from the rest. In prediction, all classes are scored, or those that the
+    selector's search finds.
 
     The layer returns its input, not probabilities. Losses such as
     `keras_compembed.CANELoss` and metrics such as `ClassAccuracy` find the
@@ -89,8 +89,7 @@ class CANESoftmax(ClassHead):
             place of `kernel`: a `keras.layers.Embedding` (also a
             `ReversibleEmbedding` with `tie_weights`), an `ANTEmbedding`, a
             `CodeEmbedding` or a `FeatureEmbedding`. LoRA and quantization are
-            not supported. Codes with `learn_codes` are learned where the
-            input is looked up, not here.
+            not supported. Codes are learned from input lookups only.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors. Must be
             `None` with `class_embedding`. Defaults to `None`: the class means

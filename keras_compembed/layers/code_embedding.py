@@ -48,8 +48,8 @@ class CodeEmbedding(LookupLayer):
     `keras_compembed.compress_model`. These codes are fixed, while codebooks
     are trained like any weight. Without `codes`, each id gets a random code.
 
-    `fit` can also learn codes, from a float vector (query) for each id.
-    `kc.strip` drops these vectors after training:
+    `fit` can also learn codes. A float vector of each id (query) then picks
+    codewords by a vector of each (key). `kc.strip` drops both afterwards:
 
     - `codes="softmax"` picks, for each part of a query, the key with the
       largest dot product. Gradients are those of a softmax.
@@ -86,7 +86,7 @@ class CodeEmbedding(LookupLayer):
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Powers of two waste no bits. Defaults to `16`.
         composition: `"sum"`, `"concat"`, `"linear"` (the sum times a matrix),
-            `"lstm"` (the sum of LSTM outputs, some 20 times slower), a tuple
+            `"lstm"` (the sum of LSTM outputs, about 20 times slower), a tuple
             of a name and the width of codewords such as `("linear", 16)`, or a
             `keras_compembed.compositions.Composition`. Defaults to `"sum"`.
         codes: Optional integer array `(input_dim, num_codebooks)`, or how
@@ -98,8 +98,7 @@ class CodeEmbedding(LookupLayer):
             code_dim)`, or `(codebook_size, output_dim)` for composition
             `"concat"`. Defaults to `"uniform"`.
         combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
-            `keras_compembed.Combiner`. Defaults to `None`: vectors are not
-            combined.
+            `keras_compembed.Combiner`. Defaults to `None`: not combined.
         reverse: Optional `keras_compembed.Reverse`, options of `reverse`
             calls. A second table has fixed random codes. Defaults to `None`.
         mask_zero: Boolean. Whether id 0 is padding to mask, as in

@@ -49,8 +49,7 @@ class FeatureEmbedding(LookupLayer):
     Args:
         features: Array `(input_dim, ...)` of finite numbers, a row for each
             id, or a dict of such arrays. Floats become float32, and integers
-            int32. They are saved with the weights; `load_weights` restores
-            them.
+            int32. They are saved with weights and restored by `load_weights`.
         encoder: Layer or model from a batch of rows, or a dict of batches, to
             vectors `(rows, output_dim)`.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.

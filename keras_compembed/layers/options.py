@@ -352,6 +352,7 @@ class Reverse(Settings):
 
     With these options, the layer sets the mask of ids on vectors within the
     call, as `keras.layers.ReversibleEmbedding` does.
+
     Example:
 
     >>> layer = kc.CodeEmbedding(1000, 64, reverse=Reverse(logit_soft_cap=30))

@@ -24,7 +24,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
     """Gives some ids a row each; all other ids share a few rows.
 
     Use it to prune a vocabulary, e.g. to the words with the highest count or
-    TF-IDF. The list of kept ids takes a bit and a half for each id. The rows
+    TF-IDF. The list of kept ids takes 1.5 bits for each id. The rows
     may be those of another layer, e.g. a `QuantizedEmbedding`.
 
     Example:
@@ -39,8 +39,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         output_dim: Integer. Width of the vectors.
         num_rows: Integer, at most `input_dim`. Ids with their own row: the
             first ids, unless `from_table` chooses others.
-        num_shared_rows: Integer. Rows that the other ids share. Defaults to
-            `1`.
+        num_shared_rows: Integer. Rows of the other ids. Defaults to `1`.
         sharing: `"modulo"` or `"nearest"`. With `"modulo"`, other ids have
             shared row `id % num_shared_rows`. With `"nearest"`, `from_table`
             gives them the nearest row, shared or not. This takes 2 bytes for
@@ -52,6 +51,9 @@ class PrunedVocabularyEmbedding(LookupLayer):
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`.
+
+    Raises:
+        ValueError: If an argument is invalid, or `rows` is too small.
     """
 
     def __init__(

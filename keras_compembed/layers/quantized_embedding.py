@@ -80,6 +80,9 @@ class QuantizedEmbedding(LookupLayer):
     Call arguments, input shape, output shape:
         See `CodeEmbedding`. `training` matters only while rows are trained.
 
+    Raises:
+        ValueError: If an argument is invalid.
+
     References:
         - [Bengio, Leonard & Courville, 2013](
           https://arxiv.org/abs/1308.3432), straight-through gradients
@@ -122,19 +125,21 @@ class QuantizedEmbedding(LookupLayer):
         """Quantizes a trained table, and returns a built layer.
 
         Scales are chosen for the smallest error. With `rank`, the table is
-        factored by its singular values. Quantized rows and projection are then
-        fitted to the table in turns.
+        factored by its singular values. Rows and projection are fitted
+        in turns.
 
         Args:
             table, seed, reverse_table: See `CodeEmbedding.from_table`.
             bits, block_size: See the layer.
             rank: Optional rank, see the layer, or a float between 0 and 1: the
-                smallest rank that keeps this share of the table's sum of
-                squares.
+                smallest rank with this share of the table's sum of squares.
             sample_weight: Optional array `(input_dim,)`, the weight of each
                 row in the error. It matters only with `rank`.
             verbose: `0` or `1`, whether to print the relative error.
             **kwargs: Further arguments of the layer.
+
+        Raises:
+            ValueError: If `table` is not finite, or an argument is invalid.
         """
         table = check_fitted_table(table, shards=True, warn=False)
         sample_weight = check_sample_weight(sample_weight, len(table))

@@ -13,13 +13,12 @@ from keras_compembed.utils.validation import check_table
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseEmbedding(LookupLayer):
-    """Turns ids into sparse rows, such as magnitude pruning leaves.
+    """Turns ids into sparse rows, as magnitude pruning makes them.
 
     Only entries that are not 0 are stored. Each takes a byte for its column,
     and each row 1.25 bytes for its length. Rows with more than 255 columns are
     stored in parts, each with a length. Training changes the stored entries;
-    all others stay 0. A new layer has random entries in random columns, the
-    same number in each row.
+    all others stay 0. A new layer has random entries, as many in each row.
 
     Example:
 
@@ -46,6 +45,9 @@ class SparseEmbedding(LookupLayer):
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)

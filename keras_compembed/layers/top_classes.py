@@ -35,8 +35,7 @@ class TopClasses(keras.layers.Layer):
     TensorShape([2, 3])
 
     Args:
-        k: Integer up to the number of classes, or `None` for all classes.
-            Defaults to `5`.
+        k: Integer, or `None` for all classes. Defaults to `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Input shape:
@@ -47,6 +46,9 @@ class TopClasses(keras.layers.Layer):
         A dict with `"ids"`, int32 `(..., k)`, best first, and
         `"probabilities"`, float32 `(..., k)`. With `k=None`, only
         `"probabilities"` `(..., num_classes)`, in the order of classes.
+
+    Raises:
+        ValueError: If the input is not such an output, or `k` is too large.
     """
 
     def __init__(self, k: int | None = 5, **kwargs: object):
@@ -163,8 +165,7 @@ def top_k_model(
     ((2, 3), (2, 3))
 
     Args:
-        model: A Sequential or functional `keras.Model` with one or more such
-            outputs.
+        model: A Sequential or functional `keras.Model` with such outputs.
         k: Integer, or `None` for the probabilities of all classes. Logits of
             ids then do not change. Defaults to `5`.
         num_excluded: Optional integer. Adds an input `"exclude"`, int32

@@ -52,8 +52,7 @@ class AdditiveQuantizer(CodeLearner):
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         effort: Positive number. How long to search. Defaults to `1.0`.
-        seed: Optional integer. Makes `train` and `encode` repeatable. Defaults
-            to `None`.
+        seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`. Whether to show progress. Defaults to `1`.
         cache: Optional string or path-like. A folder that keeps finished codes
             by a hash of table and settings, instead of learning them again. It
@@ -67,7 +66,7 @@ class AdditiveQuantizer(CodeLearner):
             since the start.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
 
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector

@@ -60,7 +60,7 @@ class CodeLearner(abc.ABC):
                 the loss. Defaults to `None`: equal weights.
 
         Raises:
-            ValueError: if an array has another form, or the table's largest
+            ValueError: If an array has another form, or the table's largest
                 value is not 0 or from 1e-12 to 1e12.
         """
 
@@ -279,8 +279,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         """Learns codebooks for `table`, and its codes.
 
         Each batch draws random rows with replacement. The weights of the lowest
-        validation loss are kept. A further `train` continues from them. Ctrl-C
-        stops early with the best so far.
+        validation loss are kept. `train` again to continue. Ctrl-C stops early.
 
         Args:
             table: Array `(rows, columns)`, as wide as in an earlier `train`.

@@ -53,19 +53,20 @@ class GumbelCodeLearner(GradientCodeLearner):
     Args:
         num_codebooks, codebook_size, seed, verbose, **kwargs: Same as for
             `KDCodeLearner`.
-        composition: Same as for `KDCodeLearner`. Defaults to `"sum"`, as in the
-            paper.
+        composition: Same as for `KDCodeLearner`. Defaults to `"sum"`.
         temperature: Positive number. Defaults to `1.0`.
         training: Optional `Training`. Defaults to `None`: 200,000 iterations at
             a learning rate of 1e-4, as in the paper.
-        refine: Boolean, see `KDCodeLearner`. Not in the paper. Defaults to
-            `False`.
+        refine: Boolean, see `KDCodeLearner`. Defaults to `False`.
 
     Input shape:
         Rows `(batch_size, columns)`.
 
     Output shape:
         Reconstructed rows `(batch_size, columns)`.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations 2

@@ -69,8 +69,7 @@ class KDCodeLearner(GradientCodeLearner):
         refine: Optional boolean. Whether `train` and `encode` end with sweeps
             over codes, as in `AdditiveQuantizer`. Defaults to `None`: only for
             `"sum"`, `"linear"` and `"concat"`.
-        seed: Optional integer. Makes runs repeatable on one machine. Defaults
-            to `None`.
+        seed: Optional integer. Makes runs repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
         **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
             `"float32"`.
@@ -81,6 +80,9 @@ class KDCodeLearner(GradientCodeLearner):
 
     Output shape:
         Reconstructed rows `(batch_size, columns)`.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 2.3

@@ -262,6 +262,9 @@ class SoftmaxCodes(TaskCodes):
         teacher_weight: Positive number. Weight of the mean squared distance to
             the teacher's rows in the loss. Defaults to `1.0`.
 
+    Raises:
+        ValueError: If `teacher` does not have the shape of the table.
+
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
     """

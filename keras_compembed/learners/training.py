@@ -32,10 +32,12 @@ class Training(Settings):
         learning_rate: Optional positive number or `LearningRateSchedule`. Has
             no effect if you call `compile`. Defaults to `None`: the learner's
             default.
-        validation_interval: Integer. Steps between validations. Defaults to
-            `1000`.
+        validation_interval: Integer, in steps. Defaults to `1000`.
         validation_rows: Integer. Rows in the fixed validation set, drawn like
             those of a batch. Defaults to `1280`.
+
+    Raises:
+        ValueError: If an argument is invalid.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Anchors(Method):
         iterations: Integer. How often the anchors are fitted. Defaults to `10`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     rows = ANTEmbedding

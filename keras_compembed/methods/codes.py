@@ -62,7 +62,7 @@ class Codes(Method):
             this number of training steps. Defaults to `None`: codes are fixed.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     rows = CodeEmbedding

@@ -35,7 +35,7 @@ class Pruned(Method):
             `None`: floats, which exported files quantize by `quantize`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     rows = SparseEmbedding

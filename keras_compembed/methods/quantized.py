@@ -30,13 +30,12 @@ class Quantized(Method):
             scale. Defaults to `None`: the whole row.
         rank: Optional integer. Stores low-rank rows of this width, and a matrix
             that maps them to vectors. Defaults to `None`.
-        learn_rows: Boolean. Whether training updates the rows. Defaults to
-            `False`.
+        learn_rows: Boolean. Whether `fit` trains rows. Defaults to `False`.
         scale_dtype: `"int8"` or `"int16"`, the dtype of the scales. Defaults to
             `"int8"`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     rows = QuantizedEmbedding

@@ -31,8 +31,7 @@ class Vocabulary(Method):
 
     Args:
         num_rows: Integer. The number of ids that keep their rows.
-        num_shared_rows: Integer. The number of rows for all other ids. Defaults
-            to `1`.
+        num_shared_rows: Integer. Rows of all other ids. Defaults to `1`.
         sharing: `"modulo"` or `"nearest"`. Defaults to `"modulo"`.
         scores: Optional array `(input_dim,)`, such as counts or TF-IDF. Ids
             with the highest scores keep their rows. Defaults to `None`: ids
@@ -41,7 +40,7 @@ class Vocabulary(Method):
             which exported files quantize by `quantize`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     rows = PrunedVocabularyEmbedding

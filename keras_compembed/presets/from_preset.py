@@ -52,7 +52,7 @@ def from_preset(
         `pathlib.Path` of that file.
 
     Raises:
-        ValueError: if there is no such preset or file.
+        ValueError: If there is no such preset or file.
     """
     folder = _find_folder(preset)
     if file is not None:

@@ -69,8 +69,7 @@ def save_preset(
     Args:
         model: A built Keras model with registered custom classes, or a
             `keras_compembed.vectors.CompressedVectors`.
-        folder: String or path-like. Its parent must exist. The folder's name is
-            the name of the preset.
+        folder: String or path-like. Its parent must exist. It names the preset.
         card: Dict of Markdown texts, which may name figures in braces.
             Required: `"summary"`, `"license"`, `"command"` that made the model,
             `"limits"`. Optional: `"data"`, `"results"`, `"attribution"`,
@@ -89,8 +88,8 @@ def save_preset(
         The `pathlib.Path` of the folder.
 
     Raises:
-        KeyError: if the card names an unknown figure.
-        ValueError: if an argument is invalid, or the loaded model differs.
+        KeyError: If the card names an unknown figure.
+        ValueError: If an argument is invalid, or the loaded model differs.
     """
     folder = pathlib.Path(os.path.abspath(folder))
     is_vectors = isinstance(model, CompressedVectors)

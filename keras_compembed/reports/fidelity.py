@@ -37,9 +37,9 @@ def fidelity(
 ) -> Fidelity:
     """Compares a table with its reconstruction.
 
-    Neighbours are compared by cosine for a random sample of rows, among all
+    Neighbors are compared by cosine for a random sample of rows, among all
     other rows. Zero rows of the table are left out of the mean cosine and of
-    the sample. Rows that are zero in the reconstruction only have cosine 0 and
+    the sample. Rows that are zero only in the reconstruction have cosine 0 and
     overlap 0. Both tables are read in parts.
 
     Example:
@@ -52,7 +52,7 @@ def fidelity(
         table: Array `(rows, columns)`, or a built embedding layer.
         reconstruction: Array of the same shape, or a built embedding layer,
             such as a `CodeEmbedding`.
-        num_neighbors: Integer. Neighbours to compare per row, fewer in a small
+        num_neighbors: Integer. Neighbors to compare per row, fewer in a small
             table. Defaults to `10`.
         num_queries: Integer. Rows in the sample. Defaults to `1000`.
         seed: Integer. Seed of the sample. Defaults to `0`.
@@ -61,7 +61,7 @@ def fidelity(
         A `Fidelity`.
 
     Raises:
-        ValueError: if shapes differ, or an argument is out of range.
+        ValueError: If shapes differ, or an argument is out of range.
     """
     original = TableRows("table", table)
     rebuilt = TableRows("reconstruction", reconstruction)

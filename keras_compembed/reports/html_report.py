@@ -60,12 +60,11 @@ def html_report(
 
     - the bytes of each part, compared with the original,
     - tables that were not compressed, with the reason,
-    - the error of rows, and nearest neighbours before and after,
+    - the error of rows, and nearest neighbors before and after,
     - the use of codes, and words with the same code,
     - the model's place in a frontier of sizes, and metrics on data.
 
-    It is a single file without scripts or downloads, and can be printed. It
-    needs the extra `plots`.
+    It is a single file without scripts, and needs the extra `plots`.
 
     Example:
 
@@ -89,14 +88,13 @@ def html_report(
         frontier: Optional frontier, such as `Budget.frontier`. The model's
             place in it is the size of its LiteRT file, or of its weights if it
             cannot be exported. Defaults to `None`.
-        overwrite: Boolean. Whether to replace an existing file. Defaults to
-            `False`.
+        overwrite: Boolean. Whether the file may exist. Defaults to `False`.
 
     Returns:
         The `SizeReport` that the page shows.
 
     Raises:
-        ValueError: if an argument is invalid, or data do not fit the model.
+        ValueError: If an argument is invalid, or data do not fit the model.
     """
     path = os.fspath(path)
     require(path.endswith(".html"), "`path` must end in '.html'.", path=path)

@@ -187,7 +187,7 @@ def size_report(
         A `SizeReport`.
 
     Raises:
-        ValueError: if a layer is not built, or the reference lacks a table.
+        ValueError: If a layer is not built, or the reference lacks a table.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1 to

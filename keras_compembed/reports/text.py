@@ -89,6 +89,7 @@ def _aligned(rows):
 
 
 def _notes(report, shown):
+    yield "Sizes in a .keras file; LiteRT files can be smaller."
     yield "1 kB = 1,000 bytes. float32, int8, int4: uncompressed tables."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
@@ -127,18 +128,17 @@ def _layer_notes(row):
     near = row.fidelity
     if near is not None:
         yield (
-            "against the reference: mean squared distance "
+            "compared with the original: mean squared distance "
             f"{near.mean_squared_distance:.4g},"
         )
         yield (
             f"relative error {_number(near.relative_squared_error)} "
-            "(about the mean row "
-            f"{_number(near.centred_relative_squared_error)}), "
+            f"({_number(near.centred_relative_squared_error)} of variance), "
             f"mean cosine {_number(near.mean_cosine)},"
         )
         yield (
-            f"share of the {near.num_neighbors} nearest neighbours kept "
-            f"{_number(near.neighbor_overlap)} ({near.num_queries} rows)"
+            f"{_number(near.neighbor_overlap)} of the {near.num_neighbors} "
+            f"nearest neighbors kept ({near.num_queries} rows)"
         )
 
 

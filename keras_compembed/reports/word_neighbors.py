@@ -1,4 +1,4 @@
-"""Nearest neighbours of words before and after compression."""
+"""Nearest neighbors of words before and after compression."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ class WordNeighbors:
 
 
 def word_neighbors(layer, original=None, words=None):
-    """Neighbours of the first words and of random others."""
+    """Neighbors of the first words and of random others."""
     rows = TableRows("model", layer)
     before = None if original is None else TableRows("original", original)
     num_neighbors = min(_NEIGHBORS, rows.shape[0] - 1)

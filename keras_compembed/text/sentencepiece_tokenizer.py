@@ -57,6 +57,9 @@ class SentencePieceTokenizer(Tokenizer):
         sequence_length, unknown_if_empty, **kwargs: See `WordTokenizer`, also
             for the shapes of inputs and outputs.
 
+    Raises:
+        ValueError: If `model` is of another kind, or lacks a token.
+
     References:
         - [Kudo & Richardson, 2018](https://arxiv.org/abs/1808.06226)
         - [Kudo, 2018](https://arxiv.org/abs/1804.10959)
@@ -118,8 +121,7 @@ class SentencePieceTokenizer(Tokenizer):
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, the largest number of pieces, including
                 ids 0 and 1. Few texts give fewer. Defaults to `8000`.
-            lowercase: Boolean. Whether to ignore case (Unicode case folding).
-                Defaults to `True`.
+            lowercase: Boolean. Whether to fold case. Defaults to `True`.
             **kwargs: Other arguments of the layer.
         """
         sentencepiece = import_extra("sentencepiece", "text")

@@ -50,6 +50,9 @@ class WordPieceTokenizer(Tokenizer):
         sequence_length, unknown_if_empty, **kwargs: See `WordTokenizer`, also
             for the shapes of inputs and outputs.
 
+    Raises:
+        ValueError: If `vocabulary` lacks a token, or repeats one.
+
     References:
         - [Devlin et al., 2019](https://arxiv.org/abs/1810.04805)
         - [Song et al., 2021](https://arxiv.org/abs/2012.15524)

@@ -72,6 +72,9 @@ class WordTokenizer(Tokenizer):
 
     Output shape:
         int32 `(batch, sequence_length)`; for one text `(sequence_length,)`.
+
+    Raises:
+        ValueError: If a word is empty, has a space, or is repeated.
     """
 
     _settings = "vocabulary", "standardize"

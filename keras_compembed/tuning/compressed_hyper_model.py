@@ -79,7 +79,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         verbose: `0` or `1`. Whether to print progress. Defaults to `1`.
 
     Raises:
-        ValueError: if the model is not compiled, has no tables or cannot be
+        ValueError: If the model is not compiled, has no tables or cannot be
             exported, or no method fits `max_bytes`.
     """
 

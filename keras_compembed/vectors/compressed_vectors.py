@@ -84,7 +84,7 @@ class CompressedVectors:
         vector_size: Integer, the dimension of the vectors.
 
     Raises:
-        ValueError: if codes have a custom composition.
+        ValueError: If codes have a custom composition.
     """
 
     def __init__(self, words: list, layer: LookupLayer):
@@ -144,7 +144,7 @@ class CompressedVectors:
             A `CompressedVectors`.
 
         Raises:
-            ValueError: if `max_bytes` is below the smallest possible file, or
+            ValueError: If `max_bytes` is below the smallest possible file, or
                 if the largest entry is not 0 and not from 1e-12 to 1e12.
         """
         if not isinstance(vectors, WordVectors):
@@ -208,7 +208,7 @@ class CompressedVectors:
             path: String or path-like, an `.npz` file.
 
         Raises:
-            ValueError: if the file is of another kind, damaged or too new.
+            ValueError: If the file is of another kind, damaged or too new.
         """
         small = cls.__new__(cls)
         small._set(*vectors_file.read(path))
@@ -352,14 +352,13 @@ class CompressedVectors:
             negative: Same as `positive`, for words to subtract. A weight
                 replaces -1. Defaults to `None`.
             topn: Integer, the number of words to return. Defaults to `10`.
-            restrict_vocab: Optional integer, to search the first words only.
-                Defaults to `None`: all words.
+            restrict_vocab: Optional integer, to search only the first words.
 
         Returns:
             List of `(word, cosine)` pairs, best first.
 
         Raises:
-            KeyError: if a word has no vector.
+            KeyError: If a word has no vector.
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
         items = [(item, 1) for item in _as_list(positive)]
@@ -391,8 +390,7 @@ class CompressedVectors:
     ) -> list:
         """Finds the most similar words for many queries at once.
 
-        Same as `[most_similar(query, topn=topn) for query in queries]` up to
-        float rounding, but faster.
+        Same as `most_similar` for each query up to rounding, but faster.
 
         Args:
             queries: List of words, or float array `(queries, vector_size)`.
@@ -401,9 +399,8 @@ class CompressedVectors:
         Returns:
             For each query, a list of `(word, cosine)` pairs, best first.
 
-
         Raises:
-            KeyError: if a word has no vector.
+            KeyError: If a word has no vector.
 
         Example:
 
@@ -487,12 +484,11 @@ class CompressedVectors:
 
         Args:
             path: String or path-like.
-            binary: Boolean. Whether to write float32 instead of text. Defaults
-                to `False`.
+            binary: Boolean. Writes float32, not text. Defaults to `False`.
             overwrite: Boolean. Whether to replace a file. Defaults to `False`.
 
         Raises:
-            ValueError: if a word is empty or has a space, tab or line end:
+            ValueError: If a word is empty or has a space, tab or line end:
                 the format cannot store such words.
         """
         binary = check_boolean("binary", binary)
@@ -539,10 +535,9 @@ class CompressedVectors:
             in their order.
 
         Raises:
-            KeyError: if `unknown` has no vector.
-            ValueError: if a word is invalid UTF-8 or ends in NUL, or if `""`
+            KeyError: If `unknown` has no vector.
+            ValueError: If a word is invalid UTF-8 or ends in NUL, or if `""`
                 is a word and `mask_zero` is `True`.
-
 
         Example:
 

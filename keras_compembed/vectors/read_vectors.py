@@ -113,8 +113,7 @@ can run any program, so you must name this format |
             next to safetensors.
         tensor: Optional string, the name of the table in a file with several
             arrays. Defaults to `None`.
-        limit: Optional integer, to read the first rows only. Defaults to
-            `None`: all rows.
+        limit: Optional integer, to read only the first rows.
         encoding: String, the encoding of words. Defaults to `"utf-8"`.
         unicode_errors: String, how to handle invalid bytes, as in truncated
             words: `"strict"` (an error), `"ignore"`, `"replace"` or
@@ -126,6 +125,9 @@ can run any program, so you must name this format |
 
     Returns:
         A `keras_compembed.vectors.WordVectors` of float32 vectors.
+
+    Raises:
+        ValueError: If the file is damaged, or of another format.
     """
     path = os.fspath(path)
     if format is not None:
@@ -175,8 +177,7 @@ def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
     """Opens a table in a file as a memory map, without reading it.
 
     Learners, and `from_table` of layers, read such a table in parts, so it may
-    be larger than memory. They also accept a list of tables, with rows in that
-    order.
+    be larger than memory. They also accept a list of tables in order.
 
     Example:
 
@@ -188,13 +189,15 @@ def open_table(path: str | os.PathLike, tensor: str | None = None) -> np.memmap:
     (300, 2)
 
     Args:
-        path: String or path-like, an uncompressed `.npy` or `.safetensors`
-            file.
+        path: String or path-like, a plain `.npy` or `.safetensors` file.
         tensor: Optional string, the name of the table in a safetensors file
             with several. Defaults to `None`: the only tensor of two axes.
 
     Returns:
         A `numpy.memmap`.
+
+    Raises:
+        ValueError: If the file is of another kind, or has no such table.
     """
     path = os.fspath(path)
     with naming(path, "a table"):

@@ -74,6 +74,9 @@ class WordVectors:
     Attributes:
         subwords: `None`, or an object with `min_n`, `max_n`, `vectors`,
             `bucket` and `kept`.
+
+    Raises:
+        ValueError: If a word is repeated, or `vectors` do not match.
     """
 
     words: list

@@ -192,7 +192,7 @@ def test_report(folder, model, small, capsys):
     run(f"{command} f.json")
     out = capsys.readouterr().out
     assert re.search(r"tokens +600 x 32 +4 x 16", out)
-    assert "against the reference" in out
+    assert "compared with the original" in out
     with open("r.json") as file:
         (row,) = json.load(file)["embeddings"]
     assert row["parts"]["codes"] == 600 * 2

@@ -92,7 +92,7 @@ def test_pooled_and_folded(kind, length, path):
     assert set(made.folded_layers) == {f"last_{x}" for x in range(number)}
     assert made.not_held_layers == ()
     assert made.max_row_error < 2e-6
-    assert "'table_0'" in str(made) and "in compressed form" in str(made)
+    assert "'table_0'" in str(made) and "before decoding" in str(made)
     assert "'last_0'" in str(made) and "folded into tables" in str(made)
     assert (2, 24) not in [shape for _, shape, _ in read_tensors(path)]
 
