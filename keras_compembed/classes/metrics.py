@@ -368,6 +368,9 @@ class PropensityScoredPrecisionAtK(RankingMetric):
             `"propensity_scored_precision_at_5"`.
         k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
 
+    Raises:
+        ValueError: If an argument is invalid, or counts do not fit the layer.
+
     References:
         - [Jain et al., 2016](https://doi.org/10.1145/2939672.2939756),
           equation 2 and section 4

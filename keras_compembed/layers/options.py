@@ -79,6 +79,9 @@ class Combiner(Settings):
         empty_value: Number, the result of `"mean"` and `"sqrtn"` for a row
             without ids or with a total weight of 0. Use `float("nan")` for the
             result of `GlobalAveragePooling1D`. Defaults to `0.0`.
+
+    Raises:
+        ValueError: If `name` is unknown, or `empty_value` is not a number.
     """
 
     name: str = "mean"
@@ -370,6 +373,9 @@ class Reverse(Settings):
         logit_soft_cap: Optional positive number. Logits become
             `tanh(logits / logit_soft_cap) * logit_soft_cap`. Defaults to
             `None`: no cap.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     References:
         - [Press & Wolf, 2017](https://arxiv.org/abs/1608.05859)
