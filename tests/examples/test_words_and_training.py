@@ -69,7 +69,7 @@ def test_a_cluster_gives_the_codes_of_one_core(tmp_path, capsys):
     flags = [f"--output={output}", "--num-codebooks=2", "--codebook-size=4"]
     flags += ["--workers=1", *map(str, paths)]
     layer = large_table.main(flags)
-    assert "17,000 rows of 4 numbers, 272,000 bytes" in capsys.readouterr().out
+    assert "17,000 x 4 table, 272,000 bytes" in capsys.readouterr().out
     expected = kc.CodeEmbedding.from_table(table, 2, 4, seed=0, verbose=0)
     np.testing.assert_array_equal(layer.codes, expected.codes)
     ids = np.arange(len(table))[None]

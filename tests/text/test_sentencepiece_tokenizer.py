@@ -134,7 +134,7 @@ def test_models_that_are_refused(tmp_path):
     for model, received in (
         (train(model_type="bpe"), "kind='bpe'"),
         (proto.SerializeToString(), "has_unused=True"),
-        (b"not a model", "11 bytes"),
+        (b"not a model", "11 other bytes"),
         (3, "int"),
     ):
         with refused("model", received):
