@@ -181,7 +181,7 @@ def vocabulary(bits=None):
 
     def sizes(shape, counts):
         def make(number):
-            return methods.Vocabulary(number, scores=counts, rows=rows)
+            return methods.Tiered(number, rows, scores=counts)
 
         return [Sizes(make, shape[0] - 1)]
 

@@ -60,8 +60,8 @@ def low_rank_codes(codewords):
 
 def frequent_words(size, shape):
     """Rows of the frequent words in int4; all others share one."""
-    return methods.Vocabulary(
-        size, scores=np.arange(shape[0])[::-1], rows=methods.Quantized(4)
+    return methods.Tiered(
+        size, methods.Quantized(4), scores=np.arange(shape[0])[::-1]
     )
 
 

@@ -138,7 +138,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             "`weights` must be None for a layer without a `combiner`.",
             layer=self.name,
         )
-        embed = self._learn if learns else self.embed
+        embed = self.learn if learns else self.embed
         return self._set_mask(self.look_up(inputs, embed), inputs)
 
     def _combine(self, inputs, weights, mask, learns):
@@ -158,9 +158,12 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         )
         return tf.cast(sums, self.compute_dtype)
 
-    def _learn(self, ids):
-        """`embed` in a training step."""
-        counts = tf.not_equal(ids, 0) if self.mask_zero else None
+    def learn(
+        self, ids: tf.Tensor, counts: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """`embed` in a training step; only ids in `counts` add losses."""
+        if self.mask_zero:
+            counts = tf.not_equal(ids, 0)
         vectors = self.store.read(ids, training=True, counts=counts)
         self._add_losses_of_store()
         return vectors

@@ -1,4 +1,4 @@
-"""Embedding with rows for some ids, and a few rows for all others."""
+"""Embedding with exact rows for some ids; all others share."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.options import Combiner
 from keras_compembed.layers.options import Reverse
 from keras_compembed.stores.vocabulary import KeptRows
-from keras_compembed.stores.vocabulary import choose_rows
-from keras_compembed.stores.vocabulary import distances
+from keras_compembed.stores.vocabulary import share_rows
+from keras_compembed.stores.vocabulary import split_ids
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
@@ -21,11 +21,13 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PrunedVocabularyEmbedding(LookupLayer):
-    """Gives some ids a row each; all other ids share a few rows.
+    """Gives some ids a row each; all other ids share a few rows or a layer.
 
     Use it to prune a vocabulary, e.g. to the words with the highest count or
-    TF-IDF. The list of kept ids takes 1.5 bits for each id. The rows
-    may be those of another layer, e.g. a `QuantizedEmbedding`.
+    TF-IDF, or to store frequent ids more exactly than rare ones. The list of
+    kept ids takes 1.5 bits for each id. The rows may be those of another layer,
+    e.g. a `QuantizedEmbedding`. With `rest`, e.g. a
+    `CodeEmbedding`, all other ids have vectors of their own, too.
 
     Example:
 
@@ -33,20 +35,27 @@ class PrunedVocabularyEmbedding(LookupLayer):
     >>> vectors = layer(np.array([3, 500, 999])).numpy()
     >>> bool((vectors[1] == vectors[2]).all())
     True
+    >>> rest = kc.CodeEmbedding(950, 16, 4, 16)
+    >>> layer = PrunedVocabularyEmbedding(1000, 16, num_rows=50, rest=rest)
 
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
         num_rows: Integer, at most `input_dim`. Ids with their own row: the
             first ids, unless `from_table` chooses others.
-        num_shared_rows: Integer. Rows of the other ids. Defaults to `1`.
+        num_shared_rows: Integer. Rows of the other ids. Not used with `rest`.
+            Defaults to `1`.
         sharing: `"modulo"` or `"nearest"`. With `"modulo"`, other ids have
             shared row `id % num_shared_rows`. With `"nearest"`, `from_table`
             gives them the nearest row, shared or not. This takes 2 bytes for
             each id, or 4 beyond 32,768 rows. Defaults to `"modulo"`.
-        rows: Optional layer with `num_rows + num_shared_rows` rows, a
-            `LookupLayer` such as `keras_compembed.QuantizedEmbedding`.
-            Defaults to `None`: a table of floats.
+        rows: Optional layer with the rows, `num_rows + num_shared_rows` or
+            with `rest` `num_rows`: a `LookupLayer` such as
+            `keras_compembed.QuantizedEmbedding`. Defaults to `None`: a table of
+            floats.
+        rest: Optional layer with `input_dim - num_rows` rows, for the other ids
+            in their order, such as `keras_compembed.CodeEmbedding`. Defaults to
+            `None`: shared rows.
         combiner, reverse, mask_zero, **kwargs: See `CodeEmbedding`.
 
     Call arguments, input shape, output shape:
@@ -64,6 +73,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         num_shared_rows: int = 1,
         sharing: str = "modulo",
         rows: LookupLayer | None = None,
+        rest: LookupLayer | None = None,
         combiner: str | Combiner | None = None,
         reverse: Reverse | None = None,
         mask_zero: bool = False,
@@ -71,7 +81,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
         sizes = input_dim, output_dim, num_rows, num_shared_rows
-        store = KeptRows(*sizes, sharing, rows)
+        store = KeptRows(*sizes, sharing, rows, rest)
         self._set_store(store, PrunedVocabularyEmbedding)
 
     @classmethod
@@ -83,6 +93,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         sharing: str = "modulo",
         scores: ArrayLike | None = None,
         fit_rows: Callable | None = None,
+        fit_rest: Callable | None = None,
         sample_weight: ArrayLike | None = None,
         **kwargs: object,
     ) -> "PrunedVocabularyEmbedding":
@@ -93,30 +104,42 @@ class PrunedVocabularyEmbedding(LookupLayer):
             num_rows, num_shared_rows, sharing: See the layer.
             scores: Optional array `(input_dim,)`, e.g. counts or TF-IDF. The
                 ids with the highest scores are kept, the lower id in a tie.
-                Defaults to `None`: the ids with rows furthest from the mean
-                row, by `sample_weight`.
+                Defaults to `None`: `sample_weight`, or without it the first
+                ids, as in vocabularies sorted by frequency.
             fit_rows: Optional callable `fit_rows(table, sample_weight)` that
                 makes the layer `rows`. Defaults to `None`: a table of floats.
+            fit_rest: Optional callable that makes the layer `rest` alike.
+                Defaults to `None`: shared rows.
             **kwargs: Further arguments of the layer.
         """
         table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        check_positive_int("num_rows", num_rows, maximum=len(table))
-        if weight is None:
-            weight = np.ones(len(table), "float32")
-        if scores is None:
-            scores = distances(table, weight)
-        scores = check_scores("scores", scores)
+        check_positive_int(
+            "num_rows", num_rows, maximum=len(table) - (fit_rest is not None)
+        )
+        even = np.ones(len(table), "float32") if weight is None else weight
+        scores = check_scores("scores", even if scores is None else scores)
         require(
             len(scores) == len(table),
             "`scores` must have one number for each row of the table.",
             scores=scores.shape,
             rows=len(table),
         )
-        settings = num_rows, num_shared_rows, sharing
-        rows, index, sums = choose_rows(table, weight, scores, *settings)
-        inner = None if fit_rows is None else fit_rows(rows, sums)
-        layer = cls(*table.shape, *settings, inner, **kwargs)
+        kept, others = split_ids(scores, num_rows)
+        options = {"num_shared_rows": num_shared_rows, "sharing": sharing}
+        if fit_rest is None:
+            rows, index, sums = share_rows(table, even, kept, others, **options)
+        else:
+            rows = np.asarray(table[kept], "float32")
+            index = np.full(len(table), num_rows)
+            index[kept] = np.arange(num_rows)
+            sums, rare = (
+                None if weight is None else weight[x] for x in (kept, others)
+            )
+            options["rest"] = fit_rest(table[others], rare)
+        if fit_rows is not None:
+            options["rows"] = fit_rows(rows, sums)
+        layer = cls(*table.shape, num_rows, **options, **kwargs)
         layer.build()
         layer.store.take(index, rows)
         return layer

@@ -4,12 +4,12 @@ from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.pruned import Pruned
 from keras_compembed.methods.quantized import Quantized
-from keras_compembed.methods.vocabulary import Vocabulary
+from keras_compembed.methods.tiered import Tiered
 
 __all__ = [
     "Anchors",
     "Codes",
     "Pruned",
     "Quantized",
-    "Vocabulary",
+    "Tiered",
 ]

@@ -51,7 +51,7 @@ class Method(abc.ABC):
         """Returns the bytes of a table's constants in a LiteRT file.
 
         The graph adds about 2 kB for a plain lookup. It adds up to 9 kB for
-        methods that compute a row's place, such as `Vocabulary`, `Pruned` and
+        methods that compute a row's place, such as `Tiered`, `Pruned` and
         `Anchors`.
 
         Args:

@@ -1,4 +1,4 @@
-"""A store of rows for kept ids, and shared rows for all others."""
+"""A store of exact rows for some ids; all others share rows or codebooks."""
 
 import keras
 import numpy as np
@@ -11,7 +11,6 @@ from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import float_chunks
 from keras_compembed.utils.validation import require
 
 SHARING = ("modulo", "nearest")
@@ -24,10 +23,9 @@ _BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(256)], "uint8")
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class KeptRows(TableStore):
-    """The row of each id, and a table of rows or a layer with them."""
+    """The row of each id, and a table of rows, or layers with rows."""
 
-    settings = ("num_rows", "num_shared_rows", "sharing", "rows")
-    second_table = None
+    settings = ("num_rows", "num_shared_rows", "sharing", "rows", "rest")
 
     def __init__(
         self,
@@ -37,35 +35,39 @@ class KeptRows(TableStore):
         num_shared_rows=1,
         sharing="modulo",
         rows=None,
+        rest=None,
     ):
         super().__init__(input_dim, output_dim)
         self.num_rows = check_positive_int(
-            "num_rows", num_rows, maximum=input_dim
+            "num_rows", num_rows, maximum=input_dim - (rest is not None)
         )
         self.num_shared_rows = check_positive_int(
             "num_shared_rows", num_shared_rows
         )
         self.sharing = check_choice("sharing", sharing, SHARING)
-        if isinstance(rows, dict):
-            rows = keras.saving.deserialize_keras_object(rows)
-        self.rows = rows
+        rows, rest = (
+            keras.saving.deserialize_keras_object(x)
+            if isinstance(x, dict)
+            else x
+            for x in (rows, rest)
+        )
+        self.rows, self.rest = rows, rest
         if rows is not None:
-            sizes, store = self._sizes_of_rows, getattr(rows, "store", None)
-            require(
-                isinstance(store, Store)
-                and sizes == (store.input_dim, store.output_dim),
-                f"`rows` must be an embedding layer of {sizes[0]} rows "
-                f"(`num_rows` + `num_shared_rows`) of width {sizes[1]}.",
-                rows=rows,
-            )
+            why = "`num_rows` + `num_shared_rows`"
+            why = why if rest is None else "`num_rows`"
+            _check_sizes("rows", rows, self._sizes_of_rows, why)
+        if rest is not None:
+            sizes = input_dim - num_rows, output_dim
+            _check_sizes("rest", rest, sizes, "`input_dim` - `num_rows`")
 
     @property
     def _sizes_of_rows(self):
-        return self.num_rows + self.num_shared_rows, self.output_dim
+        shared = self.num_shared_rows if self.rest is None else 0
+        return self.num_rows + shared, self.output_dim
 
     def make_variables(self, add):
-        if self.rows is not None:
-            self.rows.build()
+        for part in self.parts().values():
+            part.build()
         index = np.arange(self.input_dim)
         shared = self.num_rows + index % self.num_shared_rows
         index = np.where(index < self.num_rows, index, shared)
@@ -86,7 +88,7 @@ class KeptRows(TableStore):
 
     def _places(self, index):
         """Arrays for the row of each id, by names of weights."""
-        if self.sharing == "nearest":
+        if self.rest is None and self.sharing == "nearest":
             size = _index_bytes(self.num_rows + self.num_shared_rows)
             return {"row_of_id": index.astype(f"int{8 * size}")}
         is_kept = np.zeros(_count_blocks(self.input_dim) * _BLOCK, bool)
@@ -98,9 +100,14 @@ class KeptRows(TableStore):
 
     def places(self, ids):
         """The row of each id, int32 `(ids,)`."""
-        ids = self.known(tf.cast(ids, tf.int32))
         if self.sharing == "nearest":
             return tf.cast(tf.gather(self.row_of_id.value, ids), tf.int32)
+        is_kept, ranks = self._ranks(ids)
+        shared = self.num_rows + ids % self.num_shared_rows
+        return tf.where(is_kept, ranks, shared)
+
+    def _ranks(self, ids):
+        """Whether ids are kept, and how many kept ids are before each."""
         bits = tf.gather(self.kept_bits.value, ids // _BLOCK)
         bits = tf.cast(bits, tf.int32)
         counts = tf.cast(tf.gather(_BIT_COUNTS, bits), tf.int32)
@@ -114,34 +121,77 @@ class KeptRows(TableStore):
         below = tf.cast(tf.gather(_BIT_COUNTS, byte % unit), tf.int32)
         ranks = tf.gather(self.kept_starts.value, ids // _BLOCK) + below
         ranks += tf.reduce_sum(counts * before, axis=1)
-        shared = self.num_rows + ids % self.num_shared_rows
-        return tf.where(tf.equal(byte // unit % 2, 1), ranks, shared)
+        return tf.equal(byte // unit % 2, 1), ranks
 
     def compose(self, ids, read):
-        places = self.places(ids)
+        ids = self.known(tf.cast(ids, tf.int32))
+        if self.rest is None:
+            return self._exact(self.places(ids), read)
+        is_kept, ranks = self._ranks(ids)
+        is_rest = ~is_kept
+        # All ids are read in both: static shapes.
+        kept = self._exact(_places_of(is_kept, ranks, read), read, is_kept)
+        places = _places_of(is_rest, ids - ranks, read)
+        rest = _read(self.rest, places, read, is_rest)
+        is_kept = tf.expand_dims(is_kept, 1)
+        return tf.where(is_kept, kept, tf.cast(rest, kept.dtype))
+
+    def _exact(self, places, read, counts=None):
+        """Rows of the table, or of the layer that has them."""
         if self.rows is None:
             return read(self.table, places)
-        if read is read_all:
-            return self.rows.embed(places)
-        # The layer may have its own way to learn.
-        return self.rows(places, training=True)
+        return _read(self.rows, places, read, counts)
 
     def parts(self):
-        return {} if self.rows is None else {"rows": self.rows}
+        parts = {"rows": self.rows, "rest": self.rest}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def sizes(self):
         sizes = super().sizes()
-        if sizes and self.rows is not None:
+        for part in self.parts().values() if sizes else ():
             # Without weights for learning only.
-            own = sum(self.rows.store.sizes()["parts"].values())
-            sizes["parts"]["weights"] += own - count_bytes(self.rows.weights)
+            own = sum(part.store.sizes()["parts"].values())
+            sizes["parts"]["weights"] += own - count_bytes(part.weights)
         return sizes
 
 
-def choose_rows(table, weight, scores, num_rows, num_shared_rows, sharing):
+def _check_sizes(name, layer, sizes, why):
+    """Raises unless a layer has so many rows and columns."""
+    store = getattr(layer, "store", None)
+    require(
+        isinstance(store, Store)
+        and sizes == (store.input_dim, store.output_dim),
+        f"`{name}` must be an embedding layer of {sizes[0]} rows ({why}) of "
+        f"width {sizes[1]}.",
+        **{name: layer},
+    )
+
+
+def _places_of(chosen, places, read):
+    """Places of chosen ids; other ids repeat one of them."""
+    places = tf.where(chosen, places, 0)
+    if read is read_all:
+        return places
+    # Training touches no other rows, unless no id is chosen.
+    return tf.where(chosen, places, tf.reduce_max(places))
+
+
+def _read(layer, places, read, counts=None):
+    """Rows of a layer, in its own way to learn."""
+    if read is read_all or not layer.trainable:
+        return layer.embed(places)
+    return layer.learn(places, counts)
+
+
+def split_ids(scores, num_rows):
+    """The ids with the highest scores, and all others, both in order."""
+    order = np.argsort(-scores, kind="stable")
+    return np.sort(order[:num_rows]), np.sort(order[num_rows:])
+
+
+def share_rows(table, weight, kept, rest, num_shared_rows, sharing):
     """Rows of a table, the row of each id, and the weight of each row."""
-    kept = np.sort(np.argsort(-scores, kind="stable")[:num_rows])
-    rest = np.setdiff1d(np.arange(len(table)), kept, assume_unique=True)
+    num_rows = len(kept)
     places = rest % num_shared_rows
     means = _means(table, weight, rest, places, num_shared_rows)
     rows = np.concatenate([np.asarray(table[kept], "float32"), means])
@@ -179,14 +229,6 @@ def count_table_bytes(num_rows, width, quantize=None):
 def _count_blocks(input_dim):
     """Number of blocks of `input_dim` ids."""
     return -(-input_dim // _BLOCK)
-
-
-def distances(table, weight):
-    """Weighted squared distances of rows from the mean row."""
-    ids, nothing = np.arange(len(table)), np.zeros(len(table), "int64")
-    (mean,) = _means(table, weight, ids, nothing, 1)
-    squares = [np.square(x - mean).sum(axis=1) for _, x in float_chunks(table)]
-    return np.concatenate(squares) * weight
 
 
 def _means(table, weight, ids, places, number):

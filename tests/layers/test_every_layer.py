@@ -45,6 +45,7 @@ OWN = named(
         "anchors-lazy",
         "anchors-sparse",
         "anchors-trained-places",
+        "tiers",
     }
 )
 # Other cases have what the converter meets in the rest.
@@ -56,6 +57,7 @@ CONVERTED = named(
         "rounded-narrow",
         "anchors-lazy",
         "anchors-pooled",
+        "tiers",
         "classes-tree",
         "classes-subsets",
     }
@@ -67,6 +69,7 @@ EXPORTED = named(
         "rounded-pooled-learned",
         "anchors-trained-places",
         "vocabulary",
+        "tiers-pooled",
         "classes-nearest",
     }
 )

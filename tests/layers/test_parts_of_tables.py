@@ -11,7 +11,7 @@ import keras_compembed as kc
 from keras_compembed import PrunedVocabularyEmbedding
 from keras_compembed import SparseEmbedding
 from keras_compembed.methods import Pruned
-from keras_compembed.methods import Vocabulary
+from keras_compembed.methods import Tiered
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(150, 6)).astype("float32")
@@ -135,12 +135,11 @@ def test_bad_arguments():
     untied = kc.Reverse(tie_weights=False)
     for make in (
         functools.partial(SparseEmbedding, 10, 4),
-        functools.partial(PrunedVocabularyEmbedding, 10, 4, 2),
         functools.partial(kc.ANTEmbedding, 10, 4, 2),
     ):
         with refused("reverse", untied):
             make(reverse=untied)
     with refused("scores"):
         PrunedVocabularyEmbedding.from_table(TABLE, 4, scores=COUNTS[1:])
-    with refused("rows", None, TypeError):
-        Vocabulary(4, rows=kc.CodeEmbedding)
+    with refused("exact", None, TypeError):
+        Tiered(4, exact=kc.CodeEmbedding)

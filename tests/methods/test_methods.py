@@ -11,7 +11,7 @@ from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Pruned
 from keras_compembed.methods import Quantized
-from keras_compembed.methods import Vocabulary
+from keras_compembed.methods import Tiered
 
 layers = keras.layers
 TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
@@ -21,8 +21,8 @@ METHODS = [
     (Anchors(30, 2, iterations=1), "int8"),
     (Anchors(30, 2, 2, iterations=1), None),
     (Pruned(0.8, bits=8), None),
-    (Vocabulary(150, 7, "nearest", scores=np.arange(400) % 7), None),
-    (Vocabulary(150, 7, rows=Pruned(0.5)), None),
+    (Tiered(150, None, 7, "nearest", np.arange(400) % 7), None),
+    (Tiered(150, Pruned(0.5), 7), None),
 ]
 
 
@@ -70,7 +70,7 @@ def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
         (100, 3000, None),
         (2000, 9000, Quantized(4)),
     ):
-        method = Vocabulary(rows, 7, sharing, rows=inner)
+        method = Tiered(rows, inner, 7, sharing)
         layer = method.start(seed=0).from_table(table[:ids])
         inputs = keras.Input((5,), dtype="int32")
         model = keras.Model(inputs, layer(inputs))
@@ -127,11 +127,11 @@ def test_names(method, name):
         (Quantized(4, 9), (10, 8), "block_size=9"),
         (Quantized(rank=9), (10, 8), "rank=9"),
         (Quantized(4, 9), (10, 9), None),
-        (Vocabulary(40, 3), (43, 6), None),
-        (Vocabulary(40, 3), (42, 6), "40 + 3 rows"),
-        (Vocabulary(40, scores=np.ones(150)), (151, 6), "150 ids"),
+        (Tiered(40, rest=3), (43, 6), None),
+        (Tiered(40, rest=3), (42, 6), "40 + 3 rows"),
+        (Tiered(40, scores=np.ones(150)), (151, 6), "150 ids"),
         (
-            Vocabulary(40, rows=Codes(8, 16, "concat")),
+            Tiered(40, Codes(8, 16, "concat")),
             (150, 6),
             "fewer columns",
         ),

@@ -231,6 +231,34 @@ def vocabulary_of_rounded_rows(**kwargs):
     return make(**kwargs)
 
 
+def tiers(**options):
+    """A layer of rounded rows of some ids, and codes of the others."""
+
+    def make(**kwargs):
+        keras.utils.set_random_seed(0)
+        rng, policy = np.random.default_rng(0), {"dtype": kwargs.get("dtype")}
+        layer = kc.PrunedVocabularyEmbedding(
+            IDS,
+            8,
+            15,
+            rows=kc.QuantizedEmbedding(15, 8, learn_rows=True, **policy),
+            rest=kc.CodeEmbedding(
+                25, 8, 4, 8, codes=rng.integers(8, size=(25, 4)), **policy
+            ),
+            **options,
+            **kwargs,
+        )
+        layer.build()
+        layer.store.take(rng.permutation(IDS), None)
+        # Numbers of size 1, so that no part of a vector can be missed.
+        for weight in layer.trainable_weights:
+            weight.assign(0.5 * rng.normal(size=weight.shape))
+        layer.rows.scale_unit.assign(layer.rows.scale_unit * 20)
+        return layer
+
+    return make
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -279,6 +307,7 @@ VECTORS = {
     "pruned": table_part(kc.SparseEmbedding, 0.7),
     "vocabulary": table_part(kc.PrunedVocabularyEmbedding, 15, 3),
     "vocabulary-rounded": vocabulary_of_rounded_rows,
+    "tiers": tiers(),
 }
 SUMS = {
     "codes-pooled": codes(combiner="mean", mask_zero=True),
@@ -286,6 +315,7 @@ SUMS = {
         bits=4, rank=5, learn_rows=True, combiner="mean", mask_zero=True
     ),
     "anchors-pooled": anchors("lazy", combiner="mean", mask_zero=True),
+    "tiers-pooled": tiers(combiner="mean", mask_zero=True),
 }
 REVERSIBLE = {
     "reversible": codes(reverse=kc.Reverse()),
@@ -295,6 +325,7 @@ REVERSIBLE = {
     "rounded-reversible": rounded(
         bits=4, learn_rows=True, reverse=kc.Reverse(logit_soft_cap=3.0)
     ),
+    "tiers-untied": tiers(reverse=kc.Reverse(tie_weights=False)),
 }
 HEADS = {
     "classes-tree": head(beam_tree),
