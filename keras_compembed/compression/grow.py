@@ -13,7 +13,9 @@ from keras_compembed.compression.strip import copy_like
 from keras_compembed.exchange.exchange_layers import own_class
 from keras_compembed.exchange.model_copy import custom_objects
 from keras_compembed.layers.cane_softmax import CANESoftmax
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.model_parts import all_layers
+from keras_compembed.utils.model_parts import named_layers
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_new_rows
@@ -56,7 +58,11 @@ def grow(model: Copied, vectors: dict) -> Copied:
         ValueError: If the model cannot be copied, or a layer cannot encode new
             vectors, e.g. because its codes were learned from scratch.
     """
+    stores = [x.store for x in named_layers(model, LookupLayer).values()]
+    # Parts of other layers do not grow alone.
+    held = {id(part) for x in stores for part in x.parts().values()}
     layers = compressed_layers(model)
+    layers = {name: x for name, x in layers.items() if id(x) not in held}
     chosen = {}
     for name, arrays in vectors.items():
         require(

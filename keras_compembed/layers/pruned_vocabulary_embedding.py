@@ -26,8 +26,8 @@ class PrunedVocabularyEmbedding(LookupLayer):
     Use it to prune a vocabulary, e.g. to the words with the highest count or
     TF-IDF, or to store frequent ids more exactly than rare ones. The list of
     kept ids takes 1.5 bits for each id. The rows may be those of another layer,
-    e.g. a `QuantizedEmbedding`. With `rest`, e.g. a
-    `CodeEmbedding`, all other ids have vectors of their own, too.
+    e.g. a `QuantizedEmbedding`. A layer `rest`, e.g. a `CodeEmbedding`, holds
+    the vectors of all other ids.
 
     Example:
 
@@ -62,7 +62,7 @@ class PrunedVocabularyEmbedding(LookupLayer):
         See `CodeEmbedding`.
 
     Raises:
-        ValueError: If an argument is invalid, or `rows` is too small.
+        ValueError: If an argument is invalid, or a layer has other sizes.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
@@ -13,6 +14,7 @@ from keras_compembed import SparseEmbedding
 from keras_compembed.methods import Pruned
 from keras_compembed.methods import Tiered
 
+CODES = kc.methods.Codes(2, 8)
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(150, 6)).astype("float32")
 COUNTS = RNG.permutation(150) ** 2 + 1
@@ -55,6 +57,45 @@ def test_the_nearest_row_is_shared():
     large = PrunedVocabularyEmbedding(40_000, 1, 32_768, sharing="nearest")
     large.build()
     assert large.row_of_id.dtype == "int32"
+
+
+def test_tiers():
+    """Exact rows of frequent ids; the others as in a layer of their own."""
+    codes, ids = kc.methods.Codes(3, 8, effort=0.1), np.arange(150)
+    method = Tiered(40, kc.methods.Quantized(8, learn_rows=True), codes)
+    layer = method.start(seed=0).from_table(TABLE, sample_weight=COUNTS)
+    kept = np.sort(np.argsort(-COUNTS)[:40])
+    rest = np.setdiff1d(ids, kept)
+    found = rows_of(layer)
+    np.testing.assert_allclose(found[kept], TABLE[kept], atol=0.03)
+    alone = codes.start(seed=0).from_table(
+        TABLE[rest], sample_weight=COUNTS[rest]
+    )
+    np.testing.assert_allclose(found[rest], rows_of(alone), atol=1e-6)
+    small = kc.strip(layer)
+    np.testing.assert_array_equal(rows_of(small), found)
+    assert small.count_params() < layer.count_params()
+    sizes = [kc.size_report(x).embedding_bytes for x in (small, layer)]
+    assert sizes[0] == sizes[1]
+    with refused("vectors", "code_embedding"):
+        kc.grow(layer, {layer.rest.name: TABLE[:2]})
+    # Without weights, the first ids are frequent.
+    layer = Tiered(40, rest=codes).start(seed=0).from_table(TABLE)
+    np.testing.assert_array_equal(rows_of(layer)[:40], TABLE[:40])
+
+
+def test_training_touches_only_rows_of_the_batch():
+    exact = kc.QuantizedEmbedding(15, 4, bits=8, learn_rows=True)
+    rest = kc.QuantizedEmbedding(25, 4, bits=8, learn_rows=True)
+    layer = PrunedVocabularyEmbedding(40, 4, 15, rows=exact, rest=rest)
+    layer.build()
+    with tf.GradientTape() as tape:
+        vectors = layer(np.array([[3, 20, 39, 3]]), training=True)
+    gradients = tape.gradient(
+        vectors, [x.latent_rows.value for x in (exact, rest)]
+    )
+    for gradient, touched in zip(gradients, ([3], [5, 24]), strict=True):
+        assert set(gradient.indices.numpy()) == set(touched)
 
 
 def make_table(rows=90, width=7, seed=0):
@@ -126,10 +167,18 @@ def test_bad_arguments():
         ("sparsity", 1.0, lambda: SparseEmbedding(10, 4, 1.0)),
         ("bits", 4, lambda: SparseEmbedding(10, 4, bits=4)),
         ("num_rows", 11, lambda: PrunedVocabularyEmbedding(10, 4, 11)),
+        (
+            "num_rows",
+            10,
+            lambda: Tiered(10, rest=CODES).start().from_table(TABLE[:10]),
+        ),
+        ("rest", 0, lambda: Tiered(10, rest=0)),
         ("sharing", "a", lambda: PrunedVocabularyEmbedding(10, 4, 2, 1, "a")),
     ):
         with refused(argument, received):
             make()
+    with refused("rest"):
+        PrunedVocabularyEmbedding(10, 4, 2, rest=kc.CodeEmbedding(9, 4))
     with refused("rows"):
         PrunedVocabularyEmbedding(10, 4, 2, rows=kc.CodeEmbedding(2, 4))
     untied = kc.Reverse(tie_weights=False)

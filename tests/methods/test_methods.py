@@ -23,6 +23,8 @@ METHODS = [
     (Pruned(0.8, bits=8), None),
     (Tiered(150, None, 7, "nearest", np.arange(400) % 7), None),
     (Tiered(150, Pruned(0.5), 7), None),
+    (Tiered(90, Quantized(4), Codes(4, 8, effort=0.05)), "int8"),
+    (Tiered(90, rest=Anchors(30, 2, 2, iterations=1)), "int8"),
 ]
 
 
@@ -84,18 +86,24 @@ def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
         assert 0 < made.file_bytes - wanted < 11_000
 
 
-@pytest.mark.parametrize("tie_weights", [True, False])
-def test_rounded_rows_of_a_table_that_is_read_both_ways(tie_weights):
+@pytest.mark.parametrize(
+    "method, tie_weights",
+    [
+        (Quantized(8, rank=16, learn_rows=True), True),
+        (Quantized(8, rank=16, learn_rows=True), False),
+        (Tiered(20, Quantized(8), Quantized(8)), False),
+    ],
+)
+def test_rounded_rows_of_a_table_that_is_read_both_ways(method, tie_weights):
     inputs = keras.Input((5,), dtype="int32")
     table = layers.ReversibleEmbedding(
         60, 16, name="words", tie_weights=tie_weights
     )
     logits = table(layers.Dense(16)(table(inputs)), reverse=True)
     model = keras.Model(inputs, logits)
-    method = Quantized(8, rank=16, learn_rows=True)
     small = compress(model, method)
     layer = small.get_layer("words")
-    assert type(layer) is kc.QuantizedEmbedding and layer.learn_rows
+    assert type(layer) is method.rows
     assert layer.reverse.tie_weights is tie_weights
     ids = np.random.default_rng(0).integers(1, 60, size=(4, 5), dtype="int32")
     expected = np.asarray(model(ids))
@@ -113,6 +121,7 @@ def test_rounded_rows_of_a_table_that_is_read_both_ways(tie_weights):
         (Anchors(30, 2, 2), "30 anchors, 2 a row"),
         (Quantized(), "int4"),
         (Quantized(2, 8, 16), "int2 rank 16 blocks of 8"),
+        (Tiered(9, Quantized(), 3), "9 rows int4, 3 shared"),
     ],
 )
 def test_names(method, name):
@@ -129,6 +138,7 @@ def test_names(method, name):
         (Quantized(4, 9), (10, 9), None),
         (Tiered(40, rest=3), (43, 6), None),
         (Tiered(40, rest=3), (42, 6), "40 + 3 rows"),
+        (Tiered(40, rest=Codes(4, 8)), (40, 6), "40 + 1 rows"),
         (Tiered(40, scores=np.ones(150)), (151, 6), "150 ids"),
         (
             Tiered(40, Codes(8, 16, "concat")),
