@@ -55,6 +55,12 @@ class Tiered(Method):
 
     Raises:
         ValueError: if an argument is out of range.
+
+    References:
+        - [Baevski & Auli, 2019](https://arxiv.org/abs/1809.10853), wider rows
+          for frequent words
+        - [Kang et al., 2020](https://arxiv.org/abs/2002.08530), more codewords
+          for frequent items
     """
 
     rows = PrunedVocabularyEmbedding

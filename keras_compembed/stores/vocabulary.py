@@ -156,7 +156,7 @@ class KeptRows(TableStore):
 
 
 def _check_sizes(name, layer, sizes, why):
-    """Raises unless a layer has so many rows and columns."""
+    """Raises unless a layer has these numbers of rows and columns."""
     store = getattr(layer, "store", None)
     require(
         isinstance(store, Store)
