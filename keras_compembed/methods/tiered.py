@@ -54,7 +54,7 @@ class Tiered(Method):
             `sample_weight`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
 
     References:
         - [Baevski & Auli, 2019](https://arxiv.org/abs/1809.10853), wider rows
