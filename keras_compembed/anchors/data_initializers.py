@@ -36,9 +36,8 @@ class Frequency(AnchorInitializer):
         counts: Array `(input_dim,)` of non-negative numbers: how often each id
             occurs, or other scores. Must be `None` with `documents`.
         documents: Sequence of documents, each a sequence of ids. The score of
-            an id is its TF-IDF: its number of occurrences, times the logarithm
-            of the number of documents over the number of documents with the
-            id. Must be `None` with `counts`.
+            an id is its TF-IDF: its count times `log(n / m)`, for `n` documents
+            and `m` documents with the id. Must be `None` with `counts`.
         seed: Optional integer. Defaults to a random one.
 
     Raises:

@@ -33,8 +33,8 @@ def compress_model(
     """Returns a copy of a trained model with compressed embedding layers.
 
     Each `keras.layers.Embedding` of at least 65,536 bytes is replaced by a
-    compressed layer of the same name, mask, dtype policy and trainability, such
-    as a `CodeEmbedding` learned from its table.
+    compressed layer, such as a `CodeEmbedding` learned from its table. Name,
+    mask, dtype policy and trainability stay the same.
     `keras.layers.ReversibleEmbedding` and `keras_rs.layers.EmbedReduce` are
     replaced as well. The given model does not change.
 
@@ -50,7 +50,7 @@ def compress_model(
     Pooling: if only a pooling layer reads a table's rows, the new layer has a
     `combiner` and pools the rows itself. This covers `GlobalAveragePooling1D`,
     masked or not, and `keras.ops.mean` or `sum` over time, in Sequential and
-    functional models. The pooling layer then passes its input on.
+    functional models. A layer with the same name replaces the pooling layer.
 
     Texts: if the model takes texts, table rows beyond its vocabulary are
     dropped first, e.g. if a `TextVectorization(max_tokens=20000)` has 2,000
@@ -60,7 +60,7 @@ def compress_model(
     loads it. A class that Keras cannot load raises an error that says what to
     add. The copy, still with the original tables, is compared with the model on
     `sample_inputs` before learning starts. If the model is compiled, the copy
-    is compiled alike, with new metrics and a new optimizer.
+    is compiled in the same way, with new metrics and a new optimizer.
 
     Nested layers: a layer used several times is replaced once, in all places.
     Layers and models that make a table in their constructor need a config, as

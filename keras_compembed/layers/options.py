@@ -73,9 +73,9 @@ class Combiner(Settings):
     TensorShape([2, 64])
 
     Args:
-        name: `"mean"`, `"sum"` or `"sqrtn"`: the weighted sum of vectors,
-            divided by the sum of the weights, by nothing, or by the root of
-            the sum of squared weights. Defaults to `"mean"`.
+        name: `"mean"`, `"sum"` or `"sqrtn"`. `"mean"` divides the weighted sum
+            of vectors by the sum of the weights, `"sqrtn"` by the root of the
+            sum of squared weights. Defaults to `"mean"`.
         empty_value: Number, the result of `"mean"` and `"sqrtn"` for a row
             without ids or with a total weight of 0. Use `float("nan")` for the
             result of `GlobalAveragePooling1D`. Defaults to `0.0`.

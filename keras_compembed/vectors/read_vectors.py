@@ -91,8 +91,8 @@ can run any program, so you must name this format |
     Text, `.npy` and `.bin` files may be compressed by gzip, xz, bzip2 or zip.
 
     Words in text files may have spaces: numbers are counted from the end of a
-    line, as many as the header says or most of the first lines have. If a word
-    is repeated, its first row is used, with a warning.
+    line. The header or the first lines say how many there are. If a word is
+    repeated, its first row is used, with a warning.
 
     Example:
 
@@ -119,8 +119,8 @@ can run any program, so you must name this format |
             words: `"strict"` (an error), `"ignore"`, `"replace"` or
             `"backslashreplace"`. Defaults to `"strict"`.
         subwords: Boolean or integer, whether to read vectors of character
-            n-grams, for unknown words (OOV): at most this number, or as many
-            as words if `True`, those that most words use. Only for fastText's
+            n-grams, for unknown words (OOV). `True` reads as many as there are
+            words, and an integer at most that many, by use. Only for fastText's
             `.bin` with words in UTF-8. Defaults to `False`.
 
     Returns:
