@@ -16,6 +16,7 @@ from keras_compembed.compression.prune_vocabulary import drop_unread_rows
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.size_search import StopRequest
 from keras_compembed.compression.size_search import TablePoints
+from keras_compembed.compression.size_search import without_advice
 from keras_compembed.compression.strip import strip
 from keras_compembed.compression.tables import ReplacedTable
 from keras_compembed.compression.tables import check_model
@@ -290,7 +291,8 @@ class FindSize:
             small, replaced = self._copy(choices, tunes)
         pairs = self._search.of(choices)
         for (table, place), each in zip(pairs, replaced, strict=True):
-            each.learn()
+            with without_advice():
+                each.learn()
             rows = [part.embeddings for part in each.small_parts()]
             error = table.known[place] = table.error_of(rows)
             self._say(

@@ -5,6 +5,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -25,6 +26,14 @@ _GUESSED = 16_384
 _MEASURED, _COUNTED = 30, 8
 # Kinds to try if the smallest file is too large.
 _KINDS = 6
+
+
+@contextlib.contextmanager
+def without_advice():
+    """Ignores advice on scales: errors of coarse ones are compared anyway."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Scales of")
+        yield
 
 
 def lower_hull(sizes, losses):
@@ -197,10 +206,11 @@ class TablePoints:
             rows = np.sort(rng.choice(num_rows, sample, replace=False))
         weight = None if self._weight is None else self._weight[rows]
         fit = method.start(self._seed, 0)
-        found = [
-            fit.from_table(table[rows], sample_weight=weight).embeddings
-            for table in self._tables
-        ]
+        with without_advice():
+            found = [
+                fit.from_table(table[rows], sample_weight=weight).embeddings
+                for table in self._tables
+            ]
         error = self.error_of(found, rows)
         if is_coded:
             # Codewords fit a small sample better than all rows.

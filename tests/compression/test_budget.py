@@ -425,3 +425,15 @@ def test_metrics_of_no_known_direction():
     data = TuningData(None, (ids, ids), metric="goodness")
     with refused("mode", "goodness"):
         compress(model, kc.Budget(9000, data=data, quantize=None))
+
+
+def test_coarse_scales_give_no_advice():
+    """As an error does, in tests, a warning would end the search."""
+    table = np.random.default_rng(0).normal(size=(1500, 16))
+    table[:750] *= 0.01
+    layer = keras.layers.Embedding(1500, 16, name="words")
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), layer])
+    layer.set_weights([table])
+    budget = kc.Budget("20k", methods=[kc.methods.Quantized(4, rank=8)])
+    small = kc.compress_model(model, budget, verbose=0)
+    assert small.get_layer("words").rank == 8
