@@ -188,6 +188,24 @@ def vocabulary(bits=None):
     return sizes
 
 
+def tiers(shape, counts):
+    """Rows of part of the ids, and the longest codes of the others."""
+    return [
+        Sizes(
+            lambda number, bits=bits, m=m: methods.Tiered(
+                number,
+                methods.Quantized(bits, learn_rows=True),
+                methods.Codes(m, 16),
+                scores=counts,
+            ),
+            shape[0] - 1,
+            least=round(share * shape[0]),
+        )
+        for bits, share in ((4, 0.2), (2, 0.12), (2, 0.05))
+        for m in (64, 48, 40, 32, 24, 20, 16, 12, 10, 8, 6, 5, 4, 3, 2, 1)
+    ]
+
+
 def pruned(shape, counts):
     # Up to half of all numbers.
     return [Sizes(lambda size: methods.Pruned(1 - size / (1 << 14)))]
@@ -224,6 +242,7 @@ WAYS = {
     "int2": OfTable(quantized(2)),
     "re-learned codes": Following(codes()),
     "int2 vocabulary": OfTable(vocabulary(2)),
+    "tiers": OfTable(tiers),
     "anchors": OfTable(anchors),
     "large codes": OfTable(large_codes),
     "low-rank codes": OfTable(low_rank_codes),
