@@ -20,7 +20,7 @@ FAMILIES = {
     "anchors": ("anchors",),
     "codes": ("codes of 16", "large codes", "low-rank codes"),
     "quantized rows": ("int2", "int4", "int8"),
-    "int2 vocabulary": ("int2 vocabulary",),
+    "int2 vocabulary": ("int2 vocabulary", "tiers"),
     "pruned": ("pruned",),
     "from scratch": (
         *("quotient x remainder", "tensor train", "hashed", "word2ketXS"),
