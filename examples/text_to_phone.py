@@ -162,7 +162,7 @@ def read_texts(args):
 
 
 def train_models(dataset, args, seed):
-    """Dict of `VERSIONS` of the classifier, all trained as long."""
+    """Dict of the `VERSIONS` that pay, all trained as long."""
     table = train_table(dataset, args, seed)
     ids = table.layers[0](dataset.train[0]).numpy()
     counts = np.bincount(ids.ravel(), minlength=table.layers[0].vocabulary_size)
@@ -171,11 +171,14 @@ def train_models(dataset, args, seed):
         ("2-bit rows", kc.methods.Quantized(2, learn_rows=True)),
         ("codes", kc.methods.Codes(args.num_codebooks, 16)),
     ):
-        models[name] = kc.compress_model(
-            table,
-            {"pieces": method.for_table(sample_weight=np.sqrt(1 + counts))},
-            seed=seed,
-        )
+        method = method.for_table(sample_weight=np.sqrt(1 + counts))
+        try:
+            models[name] = kc.compress_model(
+                table, {"pieces": method}, seed=seed
+            )
+        except ValueError as error:
+            # Codes pay in larger vocabularies.
+            print(f"Skipped {name}. {error}")
     for name, model in models.items():
         print(f"Fine-tuning: {name}")
         fine_tune(model, dataset, args, seed)

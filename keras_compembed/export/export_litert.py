@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 
 import keras
 
@@ -47,9 +48,16 @@ from keras_compembed.utils.validation import require
 _POD = (2, 17, 0)
 # Packages with these runtimes, oldest first.
 _RUNTIMES = {
-    _POD: "pod TensorFlowLiteSwift, MediaPipe Tasks 0.10",
-    (2, 18, 0): "LiteRT 1.0.1, MediaPipe Tasks",
-    (2, 21, 0): "ai-edge-litert 2.1.6",
+    "litert": {
+        _POD: "pod TensorFlowLiteSwift 2.17",
+        (2, 18, 0): "LiteRT 1.0.1",
+        (2, 21, 0): "ai-edge-litert 2.1.6",
+    },
+    "tf-text": {},
+    "mediapipe": {
+        _POD: "MediaPipe Tasks 0.10",
+        (2, 21, 0): "MediaPipe Tasks 1.0.1",
+    },
 }
 # Names of the ops of each runtime.
 _KINDS = {
@@ -101,7 +109,7 @@ class LiteRTExport:
             within += f", table rows within {self.max_row_error:.1e}"
         parts = [
             f"{self.path}: {self.file_bytes:,} bytes",
-            f"for {_name_runtime(self.min_runtime)}",
+            f"for {_name_runtime(self.runtime, self.min_runtime)}",
             f"{len(self.ops)} kinds of {_KINDS[self.runtime]}",
             within,
             *(f"{name!r} as {text}" for name, text in self.answers.items()),
@@ -121,13 +129,13 @@ class LiteRTExport:
         return "; ".join(parts)
 
 
-def _name_runtime(version):
-    """A TFLite version and the packages that have it."""
+def _name_runtime(runtime, version):
+    """A TFLite version, and the oldest known package that has it."""
     if version is None:
         return "an unknown TFLite version"
-    found = [x for x in _RUNTIMES if check_version("min_runtime", version) <= x]
-    known = f" ({_RUNTIMES[found[0]]})" if found else ""
-    return f"TFLite {version}{known} or newer"
+    oldest, packages = check_version("min_runtime", version), _RUNTIMES[runtime]
+    found = [name for known, name in packages.items() if oldest <= known]
+    return f"TFLite {version}{f' ({found[0]})' if found else ''} or newer"
 
 
 def export_litert(
@@ -233,27 +241,32 @@ def export_litert(
     if verbose:
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
-        _say_what_the_pod_needs(model, wanted, export)
+        _say_what_older_runtimes_need(model, wanted, export)
     return export
 
 
-def _say_what_the_pod_needs(model, wanted, export):
-    oldest = export.min_runtime
-    if oldest is None or check_version("min_runtime", oldest) <= _POD:
+def _say_what_older_runtimes_need(model, wanted, export):
+    known, oldest = _RUNTIMES[export.runtime], export.min_runtime
+    if not known or oldest is None:
+        return
+    if check_version("min_runtime", oldest) <= _POD:
         return
     *others, target = wanted
     target = dataclasses.replace(
         check_target(target), min_runtime="2.17", max_bytes=None
     )
     try:
-        more = make_file(model, *others, target).file_bytes - export.file_bytes
+        with warnings.catch_warnings():
+            # They were said of the file.
+            warnings.simplefilter("ignore")
+            made = make_file(model, *others, target)
     except ValueError:
         # An op has no older form.
-        print("The pod TensorFlowLiteSwift 2.17 cannot run this file.")
+        print(f"{known[_POD]} cannot run this file.")
         return
+    more = made.file_bytes - export.file_bytes
     print(
-        "For the pod TensorFlowLiteSwift 2.17, pass Target("
-        f"min_runtime='2.17'): {more:+,} bytes."
+        f"For {known[_POD]}, pass Target(min_runtime='2.17'): {more:+,} bytes."
     )
 
 

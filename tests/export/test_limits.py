@@ -208,7 +208,7 @@ def test_the_message_tells_what_an_older_runtime_costs(tmp_path, capsys):
     path = tmp_path / "m.tflite"
     kc.export_litert(model, path)
     said = capsys.readouterr().out
-    assert "TFLite 2.18.0 (LiteRT 1.0.1, MediaPipe Tasks) or newer" in said
+    assert "TFLite 2.18.0 (LiteRT 1.0.1) or newer" in said
     target = Target(min_runtime="2.17")
     older = kc.export_litert(
         model, path, target=target, overwrite=True, verbose=0
