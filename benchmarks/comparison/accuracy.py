@@ -189,6 +189,7 @@ class Accuracy(Benchmark):
                 spent,
                 self.first_figures(row, seed),
                 functools.partial(way.callbacks, task, chosen, steps),
+                way.fit(task, chosen, model, seed),
             ),
         }
 
@@ -231,26 +232,35 @@ class Accuracy(Benchmark):
         return None if seed == first else self.figures_of(row, first)
 
     def tuned(
-        self, task, model, seed, spent, earlier=None, callbacks=lambda: ()
+        self,
+        task,
+        model,
+        seed,
+        spent,
+        earlier=None,
+        callbacks=lambda: (),
+        fit=None,
     ):
         """Figures after the epochs that are left, at the best rate."""
-        start, weights = model.get_weights(), {}
+        start, kept = model.get_weights(), {}
 
         def score_of(rate):
             model.set_weights(start)
             epochs = task.settings.epochs - spent
-            task.train(model, epochs, rate, seed, callbacks())
-            weights[rate] = model.get_weights()
-            return score(task, model)
+            small = task.train(model, epochs, rate, seed, callbacks(), fit)
+            trained = model if fit is None else small
+            kept[rate] = trained, trained.get_weights()
+            return score(task, trained)
 
         rates = (earlier["rate"],) if earlier else self.args.rates
         tried = climb(rates, task.settings.first_rate, score_of)
         rate = max(tried, key=tried.get)
-        model.set_weights(weights[rate])
+        trained, weights = kept[rate]
+        trained.set_weights(weights)
         return {
             "rate": rate,
             "valid": tried[rate],
-            "test": task.scores(model, "test"),
+            "test": task.scores(trained, "test"),
             "tried": sorted(tried.items()),
         }
 

@@ -1,6 +1,7 @@
 """Ways to store a table in few bytes, each in many sizes."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -61,16 +62,39 @@ class Way:
         """Callbacks for so many steps of training."""
         return []
 
+    def fit(self, task, chosen, model, seed):
+        """A function that trains and returns another model, or None."""
+        return None
+
 
 class OfTable(Way):
     """Made of a trained table, and tuned."""
 
     def model(self, task, chosen, table_model, seed):
-        how = {
+        how = self.weighted(task, chosen)
+        return kc.compress_model(table_model, how, seed=seed, verbose=0)
+
+    def weighted(self, task, chosen):
+        return {
             name: method.for_table((1 + task.counts[name]) ** 0.5)
             for name, method in chosen.items()
         }
-        return kc.compress_model(table_model, how, seed=seed, verbose=0)
+
+
+class TableFirst(OfTable):
+    """Trained in one call, with a table for half of the epochs."""
+
+    is_of_table = False
+
+    def model(self, task, chosen, table_model, seed):
+        keras.utils.set_random_seed(seed)
+        return task.table_model()
+
+    def fit(self, task, chosen, model, seed):
+        how = self.weighted(task, chosen)
+        return functools.partial(
+            kc.compression.fit_compressed, model, how, seed=seed
+        )
 
 
 class Following(OfTable):
@@ -260,5 +284,7 @@ WAYS = {
     "int2 from scratch": FromScratch(quantized(2)),
     "softmax codes from scratch": FromScratch(codes("concat"), codes="softmax"),
     "int8": OfTable(quantized(8)),
+    "anchors by fit_compressed": TableFirst(anchors),
+    "large codes by fit_compressed": TableFirst(large_codes),
     "deep hashing": FromScratch(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }

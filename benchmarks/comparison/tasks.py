@@ -76,11 +76,14 @@ class Task:
     def steps(self, epochs):
         return epochs * -(-self.size // self.settings.batch_size)
 
-    def train(self, model, epochs, rate, seed, callbacks=()):
-        """Trains by Adam, whose rate falls to 0 as a cosine."""
+    def train(self, model, epochs, rate, seed, callbacks=(), fit=None):
+        """Trains by Adam, whose rate falls to 0 as a cosine.
+
+        Returns what `fit` returns: by default, the model's own.
+        """
         keras.utils.set_random_seed(seed)
         self.compile(model, epochs, rate)
-        self.fit(model, epochs, seed, callbacks)
+        return self.fit(fit or model.fit, epochs, seed, callbacks)
 
     def schedule(self, epochs, rate):
         return keras.optimizers.schedules.CosineDecay(rate, self.steps(epochs))
@@ -144,8 +147,8 @@ class TextTask(Task):
             jit_compile=False,
         )
 
-    def fit(self, model, epochs, seed, callbacks):
-        model.fit(
+    def fit(self, fit, epochs, seed, callbacks):
+        return fit(
             *self.data.train,
             batch_size=self.settings.batch_size,
             epochs=epochs,
@@ -218,11 +221,12 @@ class VisitTask(Task):
             jit_compile=False,
         )
 
-    def fit(self, model, epochs, seed, callbacks):
+    def fit(self, fit, epochs, seed, callbacks):
         batches = visits.Batches(
             self.pairs.train, self.settings.batch_size, seed
         )
-        model.fit(batches, epochs=epochs, verbose=0, callbacks=list(callbacks))
+        callbacks = list(callbacks)
+        return fit(batches, epochs=epochs, verbose=0, callbacks=callbacks)
 
     def vectors(self, layer):
         ids = np.arange(layer.input_dim, dtype="int32")

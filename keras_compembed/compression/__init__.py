@@ -2,6 +2,7 @@
 
 from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.find_size import find_frontier
+from keras_compembed.compression.fit_compressed import fit_compressed
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
@@ -11,5 +12,6 @@ __all__ = [
     "RecodeEmbeddings",
     "TuningData",
     "find_frontier",
+    "fit_compressed",
     "prune_vocabulary",
 ]

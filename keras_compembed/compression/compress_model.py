@@ -121,6 +121,25 @@ def compress_model(
             model = drop_unread_rows(model, sample_inputs, verbose)
         search = FindSize(model, how, layers, seed, sample_inputs, verbose)
         return search.within_budget()
+    model, small, chosen = with_new_tables(
+        model, how, layers, seed, sample_inputs, verbose
+    )
+    compile_like(small, model)
+    for table in chosen:
+        table.learn()
+    if verbose:
+        before = size_report(model).total_bytes
+        after = size_report(small).total_bytes
+        print(
+            f"{model.name}: {describe_bytes(before)} -> "
+            f"{describe_bytes(after)} in total, {before / after:.1f} times "
+            "smaller"
+        )
+    return small
+
+
+def with_new_tables(model, how, layers, seed, sample_inputs, verbose):
+    """The model without unread rows, its copy, and tables to learn there."""
     methods = how if isinstance(how, dict) else {None: how}
     for method in methods.values():
         if how is not None and not isinstance(method, Method):
@@ -155,18 +174,7 @@ def compress_model(
 
     chosen = choose_tables(model, wanted, argument, replaced, verbose)
     small = copy_with_tables(model, chosen, poolings, sample_inputs)
-    compile_like(small, model)
-    for table in chosen:
-        table.learn()
-    if verbose:
-        before = size_report(model).total_bytes
-        after = size_report(small).total_bytes
-        print(
-            f"{model.name}: {describe_bytes(before)} -> "
-            f"{describe_bytes(after)} in total, {before / after:.1f} times "
-            "smaller"
-        )
-    return small
+    return model, small, chosen
 
 
 def _method_by_default(layer):
