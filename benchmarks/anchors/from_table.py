@@ -10,6 +10,7 @@ Paper: https://arxiv.org/abs/2003.08197.
 import dataclasses
 import functools
 import hashlib
+import math
 import pathlib
 
 import keras
@@ -121,6 +122,7 @@ def newsgroups_rows():
         anchors("128 anchors, 0.13 million", 130_000),
         anchors("128 anchors, 0.52 million", 520_000),
         anchors("256 anchors", num_anchors=256),
+        anchors("128 anchors by fit_compressed", most=None, fit="one call"),
     ]
 
 
@@ -134,6 +136,7 @@ def quick_rows():
         Row("anchors", "ptb", 1e-2, **sizes(130, most=5)),
         Row("anchors", words, 1e-2, **sizes(400, most=5)),
         Row("K-SVD", words, 1e-2, **sizes(400, fit="k-svd")),
+        Row("one call", words, 1e-2, **sizes(400, fit="one call")),
         Row("group lasso", words, 1e-2, 400, words="group lasso"),
     ]
 
@@ -365,7 +368,38 @@ class Newsgroups(Task):
             **{f"other_{i}": array for i, array in enumerate(others)},
         }
 
+    def in_one_call(self, row, seed):
+        """Figures of all epochs by `fit_compressed`, at one schedule."""
+        task, texts = self.task, self.texts
+        shape = len(texts.words), task.width
+        keras.utils.set_random_seed(seed)
+        table = keras.layers.Embedding(*shape, name="words")
+        epochs = 2 * self.epochs
+        steps = epochs * -(-len(texts.train[0]) // task.batch_size)
+        model = self.model(table, seed, falling(row.rate, steps))
+        numbers = row.numbers - row.num_anchors * task.width
+        method = kc.methods.Anchors(row.num_anchors, numbers / len(texts.words))
+        small = kc.compression.fit_compressed(
+            model,
+            {"words": method.for_table(self.counts**row.power)},
+            *texts.train,
+            epochs=epochs,
+            seed=seed,
+            batch_size=task.batch_size,
+            verbose=0,
+        )
+        numbers = count_numbers(small.get_layer("words"))
+        return {
+            "valid": 100 * classification.accuracy(small, texts.valid),
+            "test": 100 * classification.accuracy(small, texts.test),
+            "numbers": numbers,
+            "times_fewer": math.prod(shape) / numbers,
+            "losses": small.history.history["loss"],
+        }
+
     def measure(self, row, seed):
+        if row.fit == "one call":
+            return self.in_one_call(row, seed)
         start = self.start(row, seed)
         embedding, texts = self.embedding(row, start, seed)
         steps = self.epochs * -(-len(texts.train[0]) // self.task.batch_size)

@@ -1,4 +1,4 @@
-"""Training with tables first, and with compressed layers after that."""
+"""Training with plain tables first, and then with compressed layers."""
 
 import random
 
@@ -34,21 +34,22 @@ def fit_compressed(
 ) -> keras.Model:
     """Trains a model with plain tables, compresses it, and trains it further.
 
-    It calls `model.fit`, `compress_model(model, how)` and the copy's `fit`, and
-    gives the same weights as these three calls. The model given must not be
-    trained before. It keeps the table, which another `how` can compress.
+    It calls `model.fit`, `compress_model(model, how)` and the copy's `fit`. The
+    weights are the same as after these three calls. The trained tables stay in
+    `model`, so `compress_model` can try another method.
 
     The copy has a new optimizer with the learning rate of the first part. A
-    schedule of the learning rate goes on where the first part ended.
+    learning-rate schedule continues at the step where the first part ended.
 
-    Callbacks are told that training begins and ends in both parts, each with
-    its model. Epoch numbers go on. So `EarlyStopping` in the first part ends
-    that part only. A `ModelCheckpoint` with `save_best_only` may keep a table:
-    put `{epoch}` into its path. `CSVLogger` needs `append=True`.
+    Callbacks get the model of each part and continuous epoch numbers. Their
+    `on_train_begin` and `on_train_end` are called in both parts. If
+    `EarlyStopping` ends the first part, the second begins. A `ModelCheckpoint`
+    with `save_best_only` may keep a model of the first part: put `{epoch}` into
+    its path. `CSVLogger` needs `append=True`.
 
-    Strategies: the copy is made in the scope of the model. Ctrl-C raises
-    `KeyboardInterrupt`, as in `fit`. The model then has its table, and its
-    `history` has all epochs that ended.
+    If the model was made in a strategy's scope, the copy is made there as well.
+    Ctrl-C raises `KeyboardInterrupt`, as in `fit`. The trained tables are then
+    in `model`, and all finished epochs in `model.history`.
 
     Example:
 
@@ -70,7 +71,7 @@ def fit_compressed(
     Args:
         model: A built and compiled `keras.Model`.
         how, layers, sample_inputs: Same as in `compress_model`.
-        x, y: Same as in `fit`. A Python generator goes on where it ended.
+        x, y: Same as in `fit`. A Python generator is not started again.
         epochs: Integer of at least 2. The epochs of both parts.
         table_epochs: Optional integer from 1 to `epochs - 1`. The epochs with
             plain tables. Defaults to `None`: half of `epochs`. With validation
@@ -78,7 +79,7 @@ def fit_compressed(
             the weights of its best epoch.
         seed: Optional integer. Seed of the learners. Defaults to `None`: drawn
             from Python's `random`, which `keras.utils.set_random_seed` sets.
-        verbose: Same as in `fit`. Above 0, sizes are printed too. Defaults to
+        verbose: Same as in `fit`. Unless `0`, it also prints sizes. Defaults to
             `"auto"`.
         **kwargs: Further arguments of `fit`, such as `validation_data`,
             `batch_size`, `sample_weight` and `callbacks`.
@@ -166,7 +167,7 @@ def _try_to_copy(model, how, layers, seed, sample_inputs):
 
 
 def _continue_schedule(small, model):
-    """Makes a schedule of the learning rate go on after the model's steps."""
+    """Makes a learning-rate schedule continue after the model's steps."""
     for item in held_objects(small.optimizer):
         if isinstance(item, keras.optimizers.schedules.LearningRateSchedule):
             inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -178,7 +179,7 @@ def _continue_schedule(small, model):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LaterSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule of the learning rate from a later step on."""
+    """A learning-rate schedule that begins at a later step."""
 
     def __init__(self, schedule, first_step):
         self.schedule = schedule

@@ -1,4 +1,4 @@
-"""A table first, then what is made of it: one call for three."""
+"""One call trains a table, compresses it and trains the copy."""
 
 import keras
 import numpy as np
