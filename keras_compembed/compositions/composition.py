@@ -113,6 +113,10 @@ class Composition(keras.layers.Layer):
         ]
         return tf.concat(parts, axis=0).numpy().astype("float32")
 
+    def start(self, codebooks: tf.Tensor, num_last: int = 1) -> tf.Tensor:
+        """Initial codebooks of random numbers, the last in `num_last` rows."""
+        return codebooks
+
     def check_vectors(self) -> None:
         """Raises if the result of `call` does not have the right shape."""
         shape = 2, self.num_codebooks, self.code_dim
@@ -190,6 +194,20 @@ class SumComposition(Composition):
 
     def decode(self, codes, codebooks):
         return decode_codes(codes, codebooks)
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class ProductComposition(Composition):
+    """The product of the codewords, number by number."""
+
+    def call(self, codewords):
+        return functools.reduce(tf.multiply, tf.unstack(codewords, axis=1))
+
+    def start(self, codebooks, num_last=1):
+        # Products are as large as the last codewords, and learn as fast.
+        signs = tf.where(codebooks[:-num_last] < 0, -1.0, 1.0)
+        signs = tf.cast(signs, codebooks.dtype)
+        return tf.concat([signs, codebooks[-num_last:]], axis=0)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -377,6 +395,7 @@ def _forget_gates_open(shape, dtype=None):
 
 COMPOSITIONS = {
     "sum": SumComposition,
+    "product": ProductComposition,
     "concat": ConcatComposition,
     "linear": LinearComposition,
     "lstm": LSTMComposition,
@@ -477,6 +496,9 @@ class ScaledComposition(Composition):
 
     def call(self, codewords):
         return self._in_units(self.composition(codewords))
+
+    def start(self, codebooks, num_last=1):
+        return self.composition.start(codebooks, num_last)
 
     def compose_codes(self, codebooks, subcodes):
         return self._in_units(

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_compembed.codes.computed import get_computed
 from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import is_same_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
@@ -17,12 +18,14 @@ from keras_compembed.learners.kd_code_learner import KDCodeLearner
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.stores.codes import Codes
+from keras_compembed.stores.computed_codes import ComputedCodes
 from keras_compembed.stores.store import WeightSpec
 from keras_compembed.utils.saving import read_also
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import require
 
+_NUM_CODEBOOKS = 32
 # Arguments in earlier files.
 _OF_CODEBOOKS = [
     f"codebooks_{name}" for name in ("initializer", "regularizer", "constraint")
@@ -58,6 +61,13 @@ class CodeEmbedding(LookupLayer):
     - `codes="follow"` starts from given codes and adapts them to the task, see
       `RecodeEmbeddings`.
 
+    Codes that are computed from ids are not stored:
+
+    - `codes="digits"` splits an id into digits. Composition `"product"` with
+      `codebook_size=(q, r)` multiplies rows of the quotient and the remainder.
+    - `codes="hashed"` has a random hash function for each codebook. Ids with
+      the same code share a vector.
+
     The table also gives logits: `layer(vectors, reverse=True)`, or
     `vectors @ transpose(layer.embeddings)` in your own layer. Both train the
     codebooks and the composition. Only lookups train the codes.
@@ -82,21 +92,28 @@ class CodeEmbedding(LookupLayer):
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
-        num_codebooks: Integer. Subcodes per id (M). Defaults to `32`.
+        num_codebooks: Optional integer. Subcodes per id (M). Defaults to
+            `None`: the number of sizes in `codebook_size`, or `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-            Powers of two waste no bits. Defaults to `16`.
-        composition: `"sum"`, `"concat"`, `"linear"` (the sum times a matrix),
-            `"lstm"` (the sum of LSTM outputs, about 20 times slower), a tuple
-            of a name and the width of codewords such as `("linear", 16)`, or a
+            Powers of two waste no bits. Computed codes also take larger sizes,
+            and a tuple with the size of each codebook. Defaults to `16`.
+        composition: `"sum"`, `"product"` (number by number), `"concat"`,
+            `"linear"` (the sum times a matrix), `"lstm"` (the sum of LSTM
+            outputs, about 20 times slower), a tuple of a name and the width of
+            codewords such as `("linear", 16)`, or a
             `keras_compembed.compositions.Composition`. Defaults to `"sum"`.
-        codes: Optional integer array `(input_dim, num_codebooks)`, or how
-            `fit` learns codes: `"softmax"`, `"nearest"`, `"follow"` or an
-            object such as `keras_compembed.learners.SoftmaxCodes(...)`.
-            Defaults to `None`: random codes.
+        codes: Optional integer array `(input_dim, num_codebooks)`; or how codes
+            are computed: `"digits"`, `"hashed"` or a tuple with a seed such as
+            `("hashed", 1)`; or how `fit` learns codes: `"softmax"`,
+            `"nearest"`, `"follow"` or an object such as
+            `keras_compembed.learners.SoftmaxCodes(...)`. Defaults to `None`:
+            random codes.
         codebooks: Initializer, `keras_compembed.WeightSpec` or initial array
             of the codebooks. The shape is `(num_codebooks, codebook_size,
             code_dim)`, or `(codebook_size, output_dim)` for composition
-            `"concat"`. Defaults to `"uniform"`.
+            `"concat"`. For computed codes, it is `(sum of sizes, code_dim)`.
+            With `"product"`, all codebooks but the last start as the signs of
+            the initializer's numbers. Defaults to `"uniform"`.
         combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
             `keras_compembed.Combiner`. Defaults to `None`: not combined.
         reverse: Optional `keras_compembed.Reverse`, options of `reverse`
@@ -108,7 +125,7 @@ class CodeEmbedding(LookupLayer):
 
     Attributes:
         learn_codes: The object that learns codes, or None for fixed codes.
-        packed_codes: uint8 weight `(input_dim, bytes)`.
+        packed_codes: uint8 weight `(input_dim, bytes)`, if codes are stored.
         codebooks: Float weight.
         composition: The layer's own `Composition`.
 
@@ -145,12 +162,15 @@ class CodeEmbedding(LookupLayer):
 
     Raises:
         ValueError: If `codes` or `codebooks` are arrays of the wrong shape, or
-            `"concat"` has more codebooks than `output_dim`.
+            `"concat"` has more codebooks than `output_dim`, or the product of
+            the sizes is below `input_dim` for `"digits"`.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464)
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
+        - [Shi et al., 2020](https://arxiv.org/abs/1909.02107), `"digits"`
+        - [Svenstrup et al., 2017](https://arxiv.org/abs/1709.03933), `"hashed"`
         - [Hochreiter & Schmidhuber, 1997](
           https://doi.org/10.1162/neco.1997.9.8.1735), `"lstm"`
     """
@@ -159,10 +179,10 @@ class CodeEmbedding(LookupLayer):
         self,
         input_dim: int,
         output_dim: int,
-        num_codebooks: int = 32,
-        codebook_size: int = 16,
+        num_codebooks: int | None = None,
+        codebook_size: int | tuple = 16,
         composition: str | tuple | Composition = "sum",
-        codes: ArrayLike | str | TaskCodes | None = None,
+        codes: ArrayLike | str | tuple | TaskCodes | None = None,
         codebooks: object = "uniform",
         combiner: str | Combiner | None = None,
         reverse: Reverse | None = None,
@@ -170,9 +190,13 @@ class CodeEmbedding(LookupLayer):
         **kwargs: object,
     ):
         super().__init__(None, combiner, reverse, mask_zero, **kwargs)
+        if num_codebooks is None:
+            is_tuple = isinstance(codebook_size, (tuple, list))
+            num_codebooks = len(codebook_size) if is_tuple else _NUM_CODEBOOKS
         sizes = input_dim, output_dim, num_codebooks, codebook_size
         dtype = self.variable_dtype
-        store = Codes(*sizes, composition, codes, codebooks, dtype)
+        kind = Codes if get_computed(codes) is None else ComputedCodes
+        store = kind(*sizes, composition, codes, codebooks, dtype)
         self._set_store(store, CodeEmbedding)
         if store.starts_given:
             # Build outside of graphs, where weights cannot start from arrays.
@@ -182,7 +206,7 @@ class CodeEmbedding(LookupLayer):
     def from_table(
         cls,
         table: ArrayLike,
-        num_codebooks: int = 32,
+        num_codebooks: int | None = None,
         codebook_size: int = 16,
         composition: str | tuple | Composition | None = None,
         learner: CodeLearner | None = None,
@@ -218,11 +242,16 @@ class CodeEmbedding(LookupLayer):
         """
         table = check_table(table, shards=True)
         check_reverse_table(table, reverse_table, kwargs)
+        if num_codebooks is None:
+            num_codebooks = _NUM_CODEBOOKS
         shape = check_code_shape(num_codebooks, codebook_size)
-        learn_codes, codes = get_task_codes(kwargs.pop("codes", None))
+        given = kwargs.pop("codes", None)
+        rule = "`codes` must be None or 'follow' in `from_table`."
+        require(get_computed(given) is None, rule, codes=given)
+        learn_codes, codes = get_task_codes(given)
         require(
             learn_codes.starts_from_codes if learn_codes else codes is None,
-            "`codes` must be None or 'follow' in `from_table`.",
+            rule,
             codes=type(learn_codes or codes).__name__,
         )
         require(
@@ -263,7 +292,7 @@ class CodeEmbedding(LookupLayer):
 
     @property
     def codes(self) -> np.ndarray:
-        """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
+        """Codes as an unsigned array `(input_dim, num_codebooks)`.
 
         While codes are learned, the codes that `kc.strip` would fix.
         """

@@ -205,14 +205,15 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             )
         finally:
             random.setstate(state)
-        *sizes, code_dim = shape = self._composition.codebooks_shape
+        composition = self._composition
+        *sizes, code_dim = shape = composition.codebooks_shape
         self.build_logits(num_rows, width)
         initialize = self.codebooks_initializer()
         matrix = math.prod(sizes), code_dim
         self.codewords = self.add_weight(
             shape=shape,
-            initializer=lambda shape, dtype: tf.reshape(
-                initialize(matrix, dtype=dtype), shape
+            initializer=lambda shape, dtype: composition.start(
+                tf.reshape(initialize(matrix, dtype=dtype), shape)
             ),
             autocast=False,
             name="codewords",

@@ -456,8 +456,9 @@ def get_task_codes(identifier):
         identifier is None
         or isinstance(identifier, (list, tuple))
         or hasattr(identifier, "__array__"),
-        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)}, or "
-        "an instance such as `keras_compembed.learners.SoftmaxCodes()`.",
+        f"`codes` must be None, an array, one of {', '.join(_TASK_CODES)}, "
+        "digits, hashed, or an instance such as "
+        "`keras_compembed.learners.SoftmaxCodes()`.",
         codes=identifier,
     )
     return None, identifier

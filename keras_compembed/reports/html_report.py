@@ -253,7 +253,7 @@ def _layer(name, layer, original, words):
     # Unpacks codes once.
     codes = getattr(getattr(layer, "store", None), "codes", None)
     if codes is not None:
-        size = layer.codebook_size
+        size = int(np.max(layer.codebook_size))
         groups = words_sharing_codes(codes, words, size)
         balance = code_balance(codes, size)[:_MOST_CELLS]
         step = -(-balance.shape[1] // _MOST_CELLS)

@@ -82,14 +82,14 @@ class Codes(Store):
             codes = pack_codes(codes, codebook_size)
         composition = check_composition(composition)
         self.dtype = dtype or getattr(composition, "variable_dtype", "float32")
-        self.composition = self._new_composition(composition)
+        self.composition = self.new_composition(composition)
         shape = self.composition.codebooks_shape
-        self.spec, values = _get_codebooks(codebooks, shape)
+        self.spec, values = get_codebooks(codebooks, shape)
         if self.learn_codes is not None:
             self.learn_codes.set_shape(self.input_dim, self.composition)
         self._first_codes, self._first_codebooks = codes, values
 
-    def _new_composition(self, identifier):
+    def new_composition(self, identifier):
         return get_composition(
             identifier, *self.code_shape, self.output_dim, dtype=self.dtype
         )
@@ -112,17 +112,18 @@ class Codes(Store):
             dtype="uint8",
             trainable=False,
         )
-        begin = self.spec.arguments
-        values = self._first_codebooks
-        if values is not None:
-            convert = keras.ops.convert_to_tensor
-            begin["initializer"] = lambda shape, dtype: convert(values, dtype)
         shape = self.composition.codebooks_shape
-        self.codebooks = add("codebooks", shape=shape, **begin)
+        self.codebooks = add("codebooks", shape=shape, **self.arguments)
         if self.learn_codes is not None:
             self.learn_codes.build(add, self)
         self.integer_weights = (self.packed_codes,)
         self._first_codes = self._first_codebooks = None
+
+    @property
+    def arguments(self):
+        """Arguments of the variable of codebooks."""
+        rest = self.spec, self._first_codebooks, self.composition
+        return codebook_arguments(*rest)
 
     def _initialize_codes(self, shape, dtype=None):
         packed = self._first_codes
@@ -273,10 +274,8 @@ class Codes(Store):
 
     def reset_codebooks(self):
         """Reinitializes codebooks and composition; codes stay."""
-        codes, weight = self.codes, self.codebooks
-        weight.assign(self.spec.initializer(weight.shape, dtype=weight.dtype))
-        fresh = self._new_composition(self.composition)
-        self.composition.set_weights(fresh.get_weights())
+        codes = self.codes
+        reset_codebooks(self)
         if self.learn_codes is not None:
             self.learn_codes.restart(self.decode(codes))
 
@@ -484,7 +483,7 @@ def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
     )
 
 
-def _get_codebooks(identifier, shape):
+def get_codebooks(identifier, shape):
     """Their `WeightSpec`, and their initial array or None."""
     spec, values = get_settings(WeightSpec, identifier), None
     start = "uniform" if spec.initializer is None else spec.initializer
@@ -498,6 +497,29 @@ def _get_codebooks(identifier, shape):
         check_table(values.reshape(-1, shape[-1]), name="codebooks")
     parts = spec.arguments | {"initializer": keras.initializers.get(start)}
     return WeightSpec(**parts), values
+
+
+def codebook_arguments(spec, values, composition, num_last=1):
+    """Arguments of `add` for codebooks, which start as `values` if given.
+
+    The last codebook is in the last `num_last` rows.
+    """
+
+    def start(shape, dtype=None):
+        if values is not None:
+            return keras.ops.convert_to_tensor(values, dtype)
+        numbers = spec.initializer(shape, dtype=dtype)
+        return composition.start(numbers, num_last)
+
+    return {**spec.arguments, "initializer": start}
+
+
+def reset_codebooks(store):
+    """Reinitializes codebooks and composition of a store."""
+    weight, start = store.codebooks, store.arguments["initializer"]
+    weight.assign(start(weight.shape, weight.dtype))
+    fresh = store.new_composition(store.composition)
+    store.composition.set_weights(fresh.get_weights())
 
 
 def _name(place):

@@ -594,8 +594,9 @@ class CompressedVectors:
 def _stored_rows(layer):
     if not isinstance(layer, LookupLayer) or layer.store.kind not in KINDS:
         raise TypeError(
-            "`layer` must be a `CodeEmbedding`, `QuantizedEmbedding` or "
-            f"`ANTEmbedding`. Received: {type(layer).__name__}."
+            "`layer` must be a `CodeEmbedding` with stored codes, a "
+            "`QuantizedEmbedding` or an `ANTEmbedding`. "
+            f"Received: {type(layer).__name__}."
         )
     require(layer.built, "`layer` must be built.", layer=layer.name)
     return layer.store.arrays().small()

@@ -63,6 +63,9 @@ def reference(name, codebooks, codes, weights):
         if name == "lstm":
             rows.append(reference_lstm(codewords, *weights))
             continue
+        if name == "product":
+            rows.append(np.prod(codewords, axis=0))
+            continue
         total = sum(codewords)
         rows.append(total @ weights[0] if name == "linear" else total)
     return np.array(rows)
@@ -82,6 +85,7 @@ def reference_lstm(codewords, kernel, recurrent_kernel, bias, projection=None):
 
 CASES = {
     "sum": ("sum",),
+    "product": ("product",),
     # As wide as there are parts, a whole number of times, and one column more.
     "concat-5": ("concat", 5, 5),
     "concat-8": ("concat", 4, 8),
@@ -134,7 +138,7 @@ def test_vectors_and_gradients_equal_the_reference(case):
         )
     for one, other in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, other, **CLOSE)
-    if name == "lstm":
+    if name in ("lstm", "product"):
         assert composition.fold(tensor) is None
         return
     # Of a linear one, codebooks of a plain sum, and any weights of codewords.

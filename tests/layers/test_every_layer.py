@@ -38,6 +38,7 @@ def named(names):
 OWN = named(
     {
         "codes",
+        "codes-digits",
         "codes-softmax",
         "codes-nearest",
         "codes-follow",
@@ -52,6 +53,8 @@ OWN = named(
 CONVERTED = named(
     {
         "codes-concat",
+        "codes-hashed",
+        "codes-digits-pooled",
         "codes-pooled",
         "reversible",
         "rounded-narrow",
@@ -65,6 +68,7 @@ CONVERTED = named(
 # The rest is exported by `export/`.
 EXPORTED = named(
     {
+        "codes-digits",
         "codes-nearest",
         "rounded-pooled-learned",
         "anchors-trained-places",

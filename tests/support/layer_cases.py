@@ -294,6 +294,15 @@ VECTORS = {
     "codes": codes(),
     "codes-concat": codes(composition="concat"),
     "codes-lstm": codes(composition="lstm"),
+    "codes-digits": codes(
+        codes="digits",
+        num_codebooks=None,
+        codebook_size=(3, 5, 4),
+        composition="product",
+    ),
+    "codes-hashed": codes(
+        codes=("hashed", 1), num_codebooks=2, codebook_size=14
+    ),
     "codes-softmax": codes(codes="softmax"),
     "codes-nearest": codes(codes="nearest", composition="concat"),
     "codes-follow": codes(codes="follow"),
@@ -311,6 +320,13 @@ VECTORS = {
 }
 SUMS = {
     "codes-pooled": codes(combiner="mean", mask_zero=True),
+    "codes-digits-pooled": codes(
+        codes="digits",
+        codebook_size=(2, 3, 3, 3),
+        composition="concat",
+        combiner="mean",
+        mask_zero=True,
+    ),
     "rounded-pooled-learned": rounded(
         bits=4, rank=5, learn_rows=True, combiner="mean", mask_zero=True
     ),
