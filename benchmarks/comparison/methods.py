@@ -9,6 +9,9 @@ import keras
 import keras_compembed as kc
 from benchmarks.baselines import methods as baselines
 from keras_compembed import methods
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
+from keras_compembed.utils.files import count_litert_bytes
 
 QUANTIZE = "int8"
 # How often re-learned codes the task are chosen anew while they are tuned.
@@ -39,6 +42,37 @@ class Sizes:
         if method.reason_against(*shape) is not None:
             return False
         return method.litert_bytes(*shape, QUANTIZE) <= limit
+
+
+class ComputedCodes(Method):
+    """Codebooks alone, of codes that are computed from ids."""
+
+    rows = kc.CodeEmbedding
+
+    def __init__(self, codes, sizes, composition):
+        self.sizes = sizes
+        self.options = {
+            "codes": codes,
+            "codebook_size": sizes,
+            "composition": composition,
+        }
+
+    @property
+    def name(self):
+        sizes = " + ".join(map(str, self.sizes))
+        options = self.options
+        return f"{options['codes']} {sizes} {options['composition']}"
+
+    def start(self, seed=None, verbose=0):
+        codes = self.options["codes"]
+        codes = (codes, seed) if codes == "hashed" else codes
+        return Fit({**self.options, "codes": codes}, None)
+
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        return sum(
+            count_litert_bytes(size * output_dim, quantize)
+            for size in self.sizes
+        )
 
 
 class Way:
@@ -257,6 +291,25 @@ def quotient_remainder(operation):
     return sizes
 
 
+def digits(shape, counts):
+    # As `quotient_remainder`.
+    fewest = int(shape[0] ** 0.5)
+
+    def make(size):
+        remainders = fewest + size - 1
+        sizes = max(2, -(-shape[0] // remainders)), remainders
+        return ComputedCodes("digits", sizes, "product")
+
+    return [Sizes(make)]
+
+
+def hashed_codes(shape, counts):
+    def make(size):
+        return ComputedCodes("hashed", (size, size), "sum")
+
+    return [Sizes(make, shape[0], least=2)]
+
+
 def tensor_train(shape, counts):
     return [Sizes(baselines.TensorTrain, 512)]
 
@@ -286,5 +339,7 @@ WAYS = {
     "int8": OfTable(quantized(8)),
     "anchors by fit_compressed": TableFirst(anchors),
     "large codes by fit_compressed": TableFirst(large_codes),
+    "digits": FromScratch(digits),
+    "hashed codes": FromScratch(hashed_codes),
     "deep hashing": FromScratch(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }
