@@ -13,7 +13,7 @@ PARTS = {
     "sparse_coding sparse_rows transform",
     "classes": "class_scores fitted_search "
     "noise sampling selectors tree_arrays",
-    "codes": "packing",
+    "codes": "computed packing",
     "compositions": "composition",
     "compression": "frontier magnitude_pruning size_search",
     "exchange": "model_copy",
