@@ -25,6 +25,8 @@ from keras_compembed.utils.validation import require
 
 # With fewer rows, reading the whole table takes longer than it saves.
 _LEAST_ROWS = 32
+# The square of a length below this counts as 0.
+_LEAST_SQUARE = 1e-24
 
 
 class ClassScores:
@@ -38,9 +40,13 @@ class ClassScores:
         nodes=None,
         node_bias=None,
         table_is_own=True,
+        is_cosine=False,
     ):
         self.table = table
         self.table_is_own = table_is_own
+        # Whether vectors count as vectors of length 1.
+        self.is_cosine = is_cosine
+        self._fixed_scales = None
         self.bias = bias
         self.tree = tree
         self.nodes = nodes
@@ -57,11 +63,14 @@ class ClassScores:
         return hasattr(self.table, "embed")
 
     def class_vectors(self, ids):
-        """Sums of vectors on the paths of classes, without gradients."""
+        """Sums of vectors on the paths of classes, without gradients.
+
+        With cosines, these are vectors of length 1.
+        """
         vectors = self.own_vectors(ids)
         if self.nodes is not None:
             vectors += self._sum_above(self.nodes, ids)
-        return vectors
+        return unit_vectors(vectors) if self.is_cosine else vectors
 
     def class_biases(self, ids):
         """Sums of biases on the paths of classes, without gradients."""
@@ -179,7 +188,10 @@ class ClassScores:
 
     def _top_k_by_table(self, features, k):
         """Same as `top_k`, without copies of vectors."""
-        scores = tf.matmul(features, own_value(self.table), transpose_b=True)
+        table = own_value(self.table)
+        scores = tf.matmul(features, table, transpose_b=True)
+        if self.is_cosine:
+            scores *= self._scales_of(table)
         if self.bias is not None:
             scores += own_value(self.bias)
         scores = without_nan(scores)
@@ -228,9 +240,10 @@ class ClassScores:
         # several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
         scores = vectors = 0.0
-        if hasattr(self.table, "score"):
+        form = getattr(self.table, "store", None)
+        if hasattr(form, "score_chunks"):
             # Scores by codes, which stay packed in files.
-            scores = self.table.score(tf.convert_to_tensor(features))
+            scores = form.score(tf.convert_to_tensor(features))
         elif self._embeds:
             vectors = tf.cast(self.table.embed(ids), "float32")
         else:
@@ -241,9 +254,26 @@ class ClassScores:
             vectors += _sum_dense(self.nodes, ancestors)
             if self.bias is not None:
                 biases += _sum_dense(self.node_bias, ancestors)
+        # Trees have no cosines: `vectors` are those of the table.
+        scales = self._scales_of(vectors) if self.is_cosine else 1.0
         if tf.is_tensor(vectors):
             scores += tf.matmul(features, vectors, transpose_b=True)
-        return scores + biases
+        return scores * scales + biases
+
+    def _scales_of(self, vectors):
+        """Factors `(num_classes,)` that make products cosines."""
+        if self._fixed_scales is None:
+            return inverse_lengths(vectors)
+        return self._fixed_scales
+
+    def fix_lengths(self):
+        """Computes the lengths of vectors once, for an exported copy."""
+        vectors = self.own_vectors(tf.range(self.num_classes))
+        if self.table_is_own:
+            self.table.assign(unit_vectors(vectors))
+            self.is_cosine = False
+        else:
+            self._fixed_scales = tf.constant(inverse_lengths(vectors).numpy())
 
     def own(self, features, *lists, offsets=None):
         """Scores of lists `(rows, number)`, one for each example."""
@@ -304,14 +334,30 @@ class ClassScores:
         if not self._embeds:
             rows = read_unique_rows(self.table, different, room)
             vectors += tf.cast(rows, "float32")
+            if self.is_cosine:
+                vectors = unit_vectors(vectors)
             return vectors, biases, places
         # The embedding looks up unique ids itself. XLA cannot do that for ids
         # that are unique already.
         if self.nodes is not None:
             vectors = tf.gather(vectors, places)
         vectors += tf.cast(self.table.embed(ids), "float32")
+        if self.is_cosine:
+            vectors = unit_vectors(vectors)
         biases = tf.gather(biases, places)
         return vectors, biases, tf.range(tf.size(ids))
+
+
+def inverse_lengths(vectors):
+    """1 / length of vectors on the last axis; 1 for vectors of zeros."""
+    squares = tf.reduce_sum(vectors**2, axis=-1)
+    # A gradient of 1 / 0 would be NaN.
+    return tf.math.rsqrt(tf.where(squares > _LEAST_SQUARE, squares, 1.0))
+
+
+def unit_vectors(vectors):
+    """Vectors of length 1, or of zeros."""
+    return vectors * inverse_lengths(vectors)[..., None]
 
 
 def _sum_dense(table, ancestors):

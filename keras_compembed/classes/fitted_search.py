@@ -112,7 +112,7 @@ def check_search(head, features, target_recall, k):
         "the width of class vectors.",
         shape=features.shape,
     )
-    return features
+    return head.scaled(tf.constant(features)).numpy()
 
 
 def _in_batches(top_k, features, k):
@@ -216,13 +216,15 @@ def _with_lists(head, features, num_lists):
         selector=keras.saving.serialize_keras_object(selector),
         num_candidates=min(head.sampling.num_candidates, shortest),
     )
-    config.update(class_embedding=None, kernel_initializer="zeros")
+    config.update(class_embedding=None, kernel_initializer="ones")
     made = type(head).from_config(config)
     made.build((None, features.shape[1]))
     vectors, biases = _classes_of(head, features.shape[1])
     made.kernel.assign(vectors)
     if made.bias is not None:
         made.bias.assign(biases)
+    if made.temperature == "learned":
+        made.log_temperature.assign(head.log_temperature)
     made.noise.set_weights(head.noise.get_weights())
     scale = float(np.sqrt(np.mean(np.square(features, dtype="float64"))))
     scale = scale or 1.0

@@ -123,6 +123,8 @@ def _grown_head(head, class_embedding):
     new.build(head.get_build_config()["input_shape"])
     if head.use_bias:
         new.bias.assign(_longer(head.bias.numpy(), number))
+    if head.temperature == "learned":
+        new.log_temperature.assign(head.log_temperature)
     return new
 
 

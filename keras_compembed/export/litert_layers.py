@@ -13,6 +13,7 @@ from keras_compembed.exchange.exchange_layers import exchange_layers
 from keras_compembed.exchange.only_readers import Graphs
 from keras_compembed.exchange.only_readers import find_poolings
 from keras_compembed.exchange.only_readers import ids_of
+from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.options import Combiner
 from keras_compembed.litert.litert_form import ROOM
@@ -37,6 +38,9 @@ _PASSES = (
 def exchange_forms(model, options):
     """Replaces layers; returns forms by layer, and names of folded layers."""
     layers = all_layers(model)
+    for layer in layers:
+        if isinstance(layer, CANESoftmax) and layer.temperature is not None:
+            layer.scores.fix_lengths()
     # Make all forms before the first exchange: encoders are layers as well.
     forms = {
         layer: layer.store.litert(options, layer.path)

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
@@ -12,12 +13,14 @@ from keras_compembed.classes.class_head import flat_features
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.class_scores import ClassScores
 from keras_compembed.classes.class_scores import top_k_without
+from keras_compembed.classes.class_scores import unit_vectors
 from keras_compembed.classes.class_tree import differences_of_means
 from keras_compembed.classes.class_tree import log_shares
 from keras_compembed.classes.sampling import Sampling
 from keras_compembed.classes.selectors import AllClasses
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.utils.saving import load_seed
 from keras_compembed.utils.saving import pack_array
 from keras_compembed.utils.saving import save_seed
@@ -26,11 +29,14 @@ from keras_compembed.utils.saving import unpack_array
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
 # Placeholder for class vectors that must be set before use. Training on it by
 # mistake gives NaN.
 _NO_START = float("-inf")
+# Start and minimum of a learned temperature, as in CLIP.
+_START_TEMPERATURE, _LEAST_TEMPERATURE = 0.07, 0.01
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -58,6 +64,11 @@ class CANESoftmax(ClassHead):
 
     `SGD` and `Adagrad` update only the rows that a step scores. Wrap other
     optimizers in `keras_compembed.optimizers.SparseRowOptimizer`.
+
+    With a `temperature`, scores are cosines: features and class vectors are
+    scaled to length 1, and products are divided by the temperature. Losses,
+    metrics, searches and LiteRT files use the same scores. A vector of zeros
+    has a cosine of 0 with all others.
 
     A selector or noise object belongs to one layer. `.keras` files keep a
     `class_embedding` tied to the input; `keras.models.clone_model` unties it.
@@ -97,6 +108,12 @@ class CANESoftmax(ClassHead):
             else `"random_uniform"`. Configs do not hold means. A copy made
             from such a config must get its weights before it is used.
         seed: Optional integer.
+        temperature: Optional positive number, such as 0.1, for scores
+            `cosine / temperature + bias`. Or `"learned"`: trained as the weight
+            `log_temperature`, from 0.07 and at least 0.01. Biases then act as
+            log frequencies; `use_bias=False` ranks by cosines alone. Selectors
+            with a tree are not supported. Defaults to `None`: scores are
+            products.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
             Parameters and scores are always float32.
 
@@ -112,15 +129,20 @@ class CANESoftmax(ClassHead):
         `(batch, time, width)`.
 
     Output shape:
-        The shape of the input.
+        The shape of the input. With a `temperature`, features are scaled to
+        the length `1 / temperature`.
 
     Raises:
         ValueError: If `class_embedding` does not have `num_classes` rows, or
-            comes with a `kernel_initializer`.
+            comes with a `kernel_initializer`, or if `temperature` is not
+            positive or comes with a tree.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
           and 2; equation 9
+        - [Wang et al., 2017](https://arxiv.org/abs/1704.06369): cosines
+        - [Radford et al., 2021](https://arxiv.org/abs/2103.00020), section
+          2.5: learned temperature
     """
 
     def __init__(
@@ -132,9 +154,11 @@ class CANESoftmax(ClassHead):
         use_bias: bool = True,
         kernel_initializer: str | keras.Initializer | None = None,
         seed: int | None = None,
+        temperature: float | str | None = None,
         **kwargs: object,
     ):
         super().__init__(num_classes, **kwargs)
+        self.temperature = _check_temperature(temperature)
         self.use_bias = check_boolean("use_bias", use_bias)
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
@@ -158,6 +182,14 @@ class CANESoftmax(ClassHead):
         # These are layers. Their weights are saved with this layer's.
         self.selector = sampling.selector
         self.noise = sampling.noise
+        require(
+            temperature is None or self.selector.tree is None,
+            "`temperature` must be None with a selector that has a tree, as "
+            "cosines are no sums over its paths. For a search, use an "
+            "`ApproximateNearest`.",
+            temperature=temperature,
+            selector=type(self.selector).__name__,
+        )
         self.scores = None
         self._lost_means = False
         scored = sampling.num_candidates + sampling.num_noises
@@ -196,10 +228,12 @@ class CANESoftmax(ClassHead):
         self.noise.build(input_shape)
         tree = self.selector.tree
         self.kernel = self.nodes = self.bias = self.node_bias = None
+        self.log_temperature = None
         classes, nodes = self._start_of_vectors(tree, width)
         if embedding is None:
             shape = self.num_classes, width
             table = self.kernel = self.add_weight(shape, classes, name="kernel")
+            self._check_lengths()
         else:
             if not embedding.built:
                 embedding.build((None,))
@@ -214,6 +248,15 @@ class CANESoftmax(ClassHead):
             if self.nodes is not None:
                 shape = (tree.num_nodes,)
                 self.node_bias = self.add_weight(shape, nodes, name="node_bias")
+        if self.temperature == "learned":
+            least = np.log(_LEAST_TEMPERATURE)
+            self.log_temperature = self.add_weight(
+                (),
+                keras.initializers.Constant(np.log(_START_TEMPERATURE)),
+                name="log_temperature",
+                autocast=False,
+                constraint=lambda x: keras.ops.maximum(x, least),
+            )
         self.scores = ClassScores(
             table,
             self.bias,
@@ -221,6 +264,7 @@ class CANESoftmax(ClassHead):
             self.nodes,
             self.node_bias,
             table_is_own=embedding is None,
+            is_cosine=self.temperature is not None,
         )
         self.built = True
 
@@ -232,7 +276,7 @@ class CANESoftmax(ClassHead):
 
     def call(self, inputs, context=None, training=False):
         _check_embedding(self.class_embedding, self.num_classes)
-        return super().call(self._with_start(inputs), context, training)
+        return super().call(self.scaled(inputs), context, training)
 
     def _start_of_vectors(self, tree, width):
         if self.kernel_initializer is not None:
@@ -254,6 +298,30 @@ class CANESoftmax(ClassHead):
             return "zeros", "zeros"
         shares = log_shares(tree and tree.class_tree, self.class_counts)
         return map(_constant, shares)
+
+    def _check_lengths(self):
+        """Raises an error for initial vectors without a direction."""
+        if self.temperature is None or self.kernel_initializer is None:
+            return
+        nonzero = tf.reduce_any(own_value(self.kernel) != 0, axis=1)
+        zeros = np.flatnonzero(~nonzero.numpy())
+        require(
+            not zeros.size,
+            "`kernel_initializer` must give no class a vector of zeros with a "
+            "`temperature`.",
+            classes=zeros[:3].tolist(),
+        )
+
+    def scaled(self, features: tf.Tensor) -> tf.Tensor:
+        """Features as scores use them. To scale them twice changes nothing."""
+        features = self._with_start(features)
+        if self.temperature is None:
+            return features
+        temperature = self.temperature
+        if temperature == "learned":
+            temperature = tf.exp(own_value(self.log_temperature))
+        vectors = unit_vectors(tf.cast(features, "float32")) / temperature
+        return tf.cast(vectors, features.dtype)
 
     def _with_start(self, features):
         """Returns the features, after a check that vectors have been set."""
@@ -301,7 +369,7 @@ class CANESoftmax(ClassHead):
     def row_probabilities(self, features: tf.Tensor) -> tf.Tensor:
         """Same as `probabilities`, for float32 rows `(rows, width)`."""
         _check_embedding(self.class_embedding, self.num_classes)
-        return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
+        return tf.nn.softmax(self.scores.score_all(self.scaled(features)))
 
     def exact(self, features: tf.Tensor, labels: tf.Tensor) -> tuple:
         """Losses and ranks of labels among all classes, scored in chunks."""
@@ -328,7 +396,7 @@ class CANESoftmax(ClassHead):
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
-        rows = self._with_start(flat_features(features))
+        rows = self.scaled(flat_features(features))
 
         def best(k):
             ids, scores, total = self.selector.top_k(self.scores, rows, k)
@@ -378,6 +446,7 @@ class CANESoftmax(ClassHead):
             "use_bias": self.use_bias,
             "kernel_initializer": serialize(self.kernel_initializer),
             "seed": self.seed,
+            "temperature": self.temperature,
         }
 
     @classmethod
@@ -403,6 +472,17 @@ class CANESoftmax(ClassHead):
 
 def _constant(array):
     return lambda shape, dtype: array
+
+
+def _check_temperature(temperature):
+    if temperature is None or isinstance(temperature, str):
+        require(
+            temperature in (None, "learned"),
+            '`temperature` must be None, a positive number or "learned".',
+            temperature=temperature,
+        )
+        return temperature
+    return check_positive_number("temperature", temperature)
 
 
 def _check_embedding(embedding, num_classes):
