@@ -1,9 +1,8 @@
-"""Heads whose scores are cosines divided by a temperature."""
+"""Heads that score by cosines, divided by a temperature."""
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import build_model
@@ -48,7 +47,7 @@ def vectors_of(seed, rows=NUM_CLASSES):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_probabilities_and_gradients(jit_compile):
-    """Of features, class vectors, biases and the temperature."""
+    """Gradients of features, vectors, biases and the temperature."""
     x, y = examples(16)
     head = head_of(selector=kc.classes.AllClasses())
     head.build((None, WIDTH))
