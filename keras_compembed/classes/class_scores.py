@@ -191,7 +191,7 @@ class ClassScores:
         table = own_value(self.table)
         scores = tf.matmul(features, table, transpose_b=True)
         if self.is_cosine:
-            scores *= self._scales_of(table)
+            scores = self._cosines_of(scores, table)
         if self.bias is not None:
             scores += own_value(self.bias)
         scores = without_nan(scores)
@@ -254,17 +254,18 @@ class ClassScores:
             vectors += _sum_dense(self.nodes, ancestors)
             if self.bias is not None:
                 biases += _sum_dense(self.node_bias, ancestors)
-        # Trees have no cosines: `vectors` are those of the table.
-        scales = self._scales_of(vectors) if self.is_cosine else 1.0
         if tf.is_tensor(vectors):
             scores += tf.matmul(features, vectors, transpose_b=True)
-        return scores * scales + biases
+        if self.is_cosine:
+            scores = self._cosines_of(scores, vectors)
+        return scores + biases
 
-    def _scales_of(self, vectors):
-        """Factors `(num_classes,)` that make products cosines."""
+    def _cosines_of(self, products, vectors):
+        """Products with all vectors, divided by lengths of vectors."""
         if self._fixed_scales is None:
-            return inverse_lengths(vectors)
-        return self._fixed_scales
+            return products * inverse_lengths(vectors)
+        # With no op between, the converter stores a scaled copy of the table.
+        return without_nan(products) * self._fixed_scales
 
     def fix_lengths(self):
         """Computes the lengths of vectors once, for an exported copy."""
