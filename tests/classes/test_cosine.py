@@ -17,12 +17,7 @@ from errors import refused
 
 import keras_compembed as kc
 
-LOSSES = {
-    "cane": kc.CANELoss(),
-    "sampled": kc.SampledSoftmaxLoss(num_sampled=5),
-    "nce": kc.NCELoss(num_sampled=5),
-    "in batch": kc.InBatchSoftmaxLoss(),
-}
+LOSSES = [kc.CANELoss(), kc.NCELoss(5), kc.InBatchSoftmaxLoss()]
 
 
 def unit(vectors):
@@ -30,8 +25,8 @@ def unit(vectors):
 
 
 def scores_of(features, kernel, bias, log_temperature):
-    scores = unit(features) @ unit(kernel).T / np.exp(log_temperature)
-    return scores + np.asarray(bias)
+    cosines = unit(np.asarray(features)) @ unit(np.asarray(kernel)).T
+    return cosines / np.exp(log_temperature) + np.asarray(bias)
 
 
 def head_of(temperature="learned", **kwargs):
@@ -47,7 +42,7 @@ def test_probabilities_and_gradients():
     x, y = examples(16)
     head = head_of(selector=kc.classes.AllClasses(), width=WIDTH)
     weights = [each.numpy() for each in head.trainable_weights]
-    arrays = [each.astype("float64") for each in (x, *weights)]
+    arrays = [np.array(each, "float64") for each in (x, *weights)]
 
     def reference(*arrays):
         scores = scores_of(*arrays)
@@ -55,19 +50,15 @@ def test_probabilities_and_gradients():
 
     found = loss_and_gradients(head, kc.CANELoss(), x, y, jit_compile=True)
     check_equal(*found, reference, arrays)
-    exact = kc.CANELoss()(y, head(x))
-    np.testing.assert_allclose(exact, reference(*arrays), rtol=1e-5)
-    # Scaled once or twice.
     for features in (x, head(x)):
         check_answer(head.probabilities(features), head, x)
 
 
 def check_answer(got, head, features, k=None):
     """Probabilities are those of NumPy."""
-    table = head.class_embedding
-    kernel = np.asarray(
-        head.kernel if table is None else table(np.arange(NUM_CLASSES))
-    )
+    kernel, table = head.kernel, head.class_embedding
+    if table is not None:
+        kernel = table(np.arange(NUM_CLASSES))
     scores = scores_of(features, kernel, head.bias, head.log_temperature)
     expected = np.exp(scores - log_sum_exp(scores)[:, None])
     if k:
@@ -78,21 +69,20 @@ def check_answer(got, head, features, k=None):
     np.testing.assert_allclose(got, expected, rtol=2e-4)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_equal_those_of_layers_that_scale(name):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_equal_those_of_layers_that_scale(loss):
     x, y = examples(16)
-    tower = [keras.layers.Dense(WIDTH, use_bias=False)]
-    tower = keras.Sequential([*tower, keras.layers.UnitNormalization()])
-    table = kc.FeatureEmbedding(np.eye(NUM_CLASSES), tower)
-    query = [keras.layers.UnitNormalization(), keras.layers.Rescaling(1 / 0.4)]
-    plain = keras.Sequential([*query, head_of(None, class_embedding=table)])
+    unit, scale = keras.layers.UnitNormalization, keras.layers.Rescaling(2.5)
+    tower = [keras.layers.Dense(WIDTH, use_bias=False), unit()]
+    table = kc.FeatureEmbedding(np.eye(NUM_CLASSES), keras.Sequential(tower))
+    head = head_of(None, class_embedding=table)
+    plain = keras.Sequential([unit(), scale, head])
     results = []
     for model in (head_of(0.4), plain):
         model(x)
         for weight in model.trainable_weights:
-            values = vectors_of(1) if len(weight.shape) == 2 else counts()
-            weight.assign(values)
-        value, gradients = loss_and_gradients(model, LOSSES[name], x, y)
+            weight.assign(vectors_of(1) if len(weight.shape) > 1 else counts())
+        value, gradients = loss_and_gradients(model, loss, x, y)
         results.append((value, *sorted(gradients, key=lambda x: x.shape.rank)))
     for got, right in zip(*results, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-6)
@@ -102,14 +92,12 @@ def table_of(name):
     rows = vectors_of(5)
     if name == "codes":
         return kc.CodeEmbedding.from_table(rows, 2, 4, verbose=0)
-    if name == "anchors":
-        return kc.ANTEmbedding(NUM_CLASSES, WIDTH, num_anchors=3)
     if name == "f":
         return kc.FeatureEmbedding(rows, keras.layers.Dense(WIDTH))
     return keras.layers.Embedding(NUM_CLASSES, WIDTH)
 
 
-@pytest.mark.parametrize("name", ["own", "table", "codes", "anchors", "f"])
+@pytest.mark.parametrize("name", ["own", "table", "codes", "f"])
 def test_training_copies_and_files(name, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.integers(NUM_CLASSES, size=(48, 2)).astype("int32")
@@ -119,27 +107,23 @@ def test_training_copies_and_files(name, tmp_path):
     hidden = keras.layers.Dense(WIDTH)(hidden)
     head = head_of(class_embedding=None if name == "own" else table)
     model = keras.Model(inputs, head(hidden))
-    optimizer = kc.optimizers.SparseRowOptimizer("adam")
-    optimizer.learning_rate = 0.05
-    model.compile(optimizer, kc.CANELoss(), run_eagerly=True)
-    losses = model.fit(x, x[:, 0], epochs=6, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
+    adam = kc.optimizers.SparseRowOptimizer("adam")
+    model.compile(adam, kc.CANELoss(), run_eagerly=True)
+    model.fit(x, x[:, 0], epochs=3, verbose=0)
     assert abs(head.log_temperature.numpy() - np.log(0.07)) > 1e-3
 
-    features = keras.Model(inputs, hidden)(x).numpy()
+    features = keras.Model(inputs, hidden)(x)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for each in (loaded, kc.strip(model)):
         check_answer(kc.top_k_model(each, 3)(x), head, features, 3)
     searched = kc.classes.fit_search(head, features, 1.0, 3, 2, verbose=0)
-    for got, right in zip(
-        searched.top_k(features, 3), head.top_k(features, 3), strict=True
-    ):
-        np.testing.assert_allclose(got, right, rtol=1e-4)
+    found = [each.top_k(features, 3)[0] for each in (searched, head)]
+    np.testing.assert_array_equal(*found)
     if name == "codes":
         grown = kc.grow(model, {table.name: vectors_of(6, 3)}).layers[-1]
         np.testing.assert_allclose(grown(features), head(features), rtol=1e-5)
-    if name in ("own", "table", "codes"):
+    if name != "f":
         path, k = tmp_path / "model.tflite", None if name == "codes" else 3
         kc.export_litert(model, path, top_k=k, quantize=None, verbose=0)
         check_answer(kc.export.LiteRTModel(path)(x), head, features, k)
@@ -151,7 +135,7 @@ def test_zeros_and_the_least_temperature():
     head = head_of(dtype="mixed_bfloat16")
     model = build_model(head)
     head.kernel.assign(vectors_of(1) * (np.arange(NUM_CLASSES) > 2)[:, None])
-    for loss in LOSSES.values():
+    for loss in LOSSES:
         value, gradients = loss_and_gradients(head, loss, x, y)
         for each in (value, *gradients):
             assert np.isfinite(each).all() and np.abs(each).max() < 1e3
