@@ -12,8 +12,8 @@ from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.classes.class_head import flat_features
 from keras_compembed.classes.class_head import unflat
 from keras_compembed.classes.class_scores import ClassScores
+from keras_compembed.classes.class_scores import inverse_lengths
 from keras_compembed.classes.class_scores import top_k_without
-from keras_compembed.classes.class_scores import unit_vectors
 from keras_compembed.classes.class_tree import differences_of_means
 from keras_compembed.classes.class_tree import log_shares
 from keras_compembed.classes.sampling import Sampling
@@ -320,7 +320,10 @@ class CANESoftmax(ClassHead):
         temperature = self.temperature
         if temperature == "learned":
             temperature = tf.exp(own_value(self.log_temperature))
-        vectors = unit_vectors(tf.cast(features, "float32")) / temperature
+        vectors = tf.cast(features, "float32")
+        # A constant factor of `vectors` would make the LiteRT converter store
+        # a scaled copy of a tied table.
+        vectors *= (inverse_lengths(vectors) / temperature)[..., None]
         return tf.cast(vectors, features.dtype)
 
     def _with_start(self, features):
