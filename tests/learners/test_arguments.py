@@ -77,7 +77,7 @@ def test_bad_tables_and_weights(cls):
         (KDCodeLearner, "codebook_size", 1),
         (KDCodeLearner, "seed", True),
         (KDCodeLearner, "temperature", 0.0),
-        (KDCodeLearner, "composition", "product"),
+        (KDCodeLearner, "composition", "maximum"),
         (GumbelCodeLearner, "refine", "yes"),
         (GumbelCodeLearner, "training", Training),
         (KDCodeLearner, "logits", "table"),
