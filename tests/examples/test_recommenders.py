@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import keras_compembed as kc
 from examples import job_titles
 from examples import next_item
+from examples import recommend_places
 from examples import recommend_titles
 
 pytestmark = pytest.mark.slow
@@ -60,6 +62,26 @@ def test_next_item(tmp_path, capsys):
     names = (tmp_path / "items.txt").read_text("utf-8").splitlines()
     assert names[0] == "" and set(recommended) < set(names)
     assert f"%  {recommended[0]}\n" in capsys.readouterr().out
+
+
+def test_recommend_places(tmp_path):
+    # Users of five kinds, who mostly keep to places of their kind.
+    rng = np.random.default_rng(0)
+    users, places = np.ogrid[:300, :200]
+    visited = rng.random((300, 200)) < 0.02 + 0.5 * (users % 5 == places % 5)
+    tested = rng.random(visited.shape) < 0.2
+    parts = {"train": visited & ~tested, "test": visited & tested}
+    for name, part in parts.items():
+        rows = [[user, *np.flatnonzero(row)] for user, row in enumerate(part)]
+        lines = [" ".join(map(str, row)) for row in rows]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    flags = ["--data", str(tmp_path), "--output", str(tmp_path), "--width=16"]
+    results = recommend_places.main(flags)
+    # 20 of 180 places by chance would be 0.11.
+    for name in ("table", "int4", "codes"):
+        assert results[name]["recall_at_20"] > 0.6
+    path = tmp_path / "int4.tflite"
+    assert path.stat().st_size == results["int4"]["file_bytes"]
 
 
 @pytest.mark.parametrize(
