@@ -64,7 +64,9 @@ def test_next_item(tmp_path, capsys):
     assert f"%  {recommended[0]}\n" in capsys.readouterr().out
 
 
-def test_recommend_places(tmp_path):
+def test_recommend_places(tmp_path, monkeypatch):
+    small = kc.methods.Codes(6, 16)
+    monkeypatch.setitem(recommend_places.METHODS, "codes", small)
     # Users of five kinds, who mostly keep to places of their kind.
     rng = np.random.default_rng(0)
     users, places = np.ogrid[:300, :200]
