@@ -2,7 +2,7 @@
 
 A user is the mean of the vectors of visited places. A `CANESoftmax` ranks all
 places by their cosines with it. Both read one table, and nothing is stored for
-a user: new users need no training. Then the table is compressed.
+a user: new users need no training. Codes of the table are trained further.
 
     python -m examples.recommend_places --data folder
 
@@ -24,17 +24,16 @@ import keras_compembed as kc
 
 # Places to recommend, and the most that a training example reads and predicts.
 TOP, READ, PREDICTED = 20, 64, 8
-# Fixed int4 rows are not trained further. Codebooks are.
-METHODS = {"int4": kc.methods.Quantized(4), "codes": kc.methods.Codes(22, 16)}
+METHODS = {"large": kc.methods.Codes(72, 16), "small": kc.methods.Codes(20, 16)}
 
 
 def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, help="folder")
     parser.add_argument("--output", default="build/recommend_places")
-    parser.add_argument("--width", type=int, default=64, help="of vectors")
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--fine-tune-epochs", type=int, default=20)
+    parser.add_argument("--width", type=int, default=128, help="of vectors")
+    parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--fine-tune-epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 
@@ -134,8 +133,7 @@ def main(argv=None):
         # Errors of popular places cost most.
         method = method.for_table(sample_weight=counts)
         small = kc.compress_model(model, {"places": method}, seed=args.seed)
-        if name == "codes":
-            train(small, rows, 0.003, args.fine_tune_epochs, args.seed)
+        train(small, rows, 0.003, args.fine_tune_epochs, args.seed)
         results[name] = evaluate(small, known, test)
         # The history is passed twice: as input, and as places to exclude.
         predictor = kc.top_k_model(small, TOP, num_excluded=longest)

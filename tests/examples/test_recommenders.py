@@ -65,8 +65,8 @@ def test_next_item(tmp_path, capsys):
 
 
 def test_recommend_places(tmp_path, monkeypatch):
-    small = kc.methods.Codes(6, 16)
-    monkeypatch.setitem(recommend_places.METHODS, "codes", small)
+    methods = {"small": kc.methods.Codes(6, 16)}
+    monkeypatch.setattr(recommend_places, "METHODS", methods)
     # Users of five kinds, who mostly keep to places of their kind.
     rng = np.random.default_rng(0)
     users, places = np.ogrid[:300, :200]
@@ -80,10 +80,10 @@ def test_recommend_places(tmp_path, monkeypatch):
     flags = ["--data", str(tmp_path), "--output", str(tmp_path), "--width=16"]
     results = recommend_places.main(flags)
     # 20 of 180 places by chance would be 0.11.
-    for name in ("table", "int4", "codes"):
+    for name in ("table", "small"):
         assert results[name]["recall_at_20"] > 0.6
-    path = tmp_path / "int4.tflite"
-    assert path.stat().st_size == results["int4"]["file_bytes"]
+    path = tmp_path / "small.tflite"
+    assert path.stat().st_size == results["small"]["file_bytes"]
 
 
 @pytest.mark.parametrize(
