@@ -6,8 +6,9 @@ a user: new users need no training. Codes of the table are trained further.
 
     python -m examples.recommend_places --data folder
 
-The folder has `train.txt` and `test.txt`, or `.txt.xz`. A line is a user and
-this user's places in any order, all numbers.
+In the folder, lines of `train.txt` and `test.txt`, or `.txt.xz`, are a user and
+places, in numbers. On Gowalla, recall@20 and NDCG@20 are .177, .149 (table),
+.168, .140 (large, `--fine-tune-epochs 5`) and .152, .127 (small): one seed.
 """
 
 import argparse
@@ -24,7 +25,10 @@ import keras_compembed as kc
 
 # Places to recommend, and the most that a training example reads and predicts.
 TOP, READ, PREDICTED = 20, 64, 8
-METHODS = {"large": kc.methods.Codes(72, 16), "small": kc.methods.Codes(20, 16)}
+METHODS = {
+    "large": kc.methods.Codes(72, 16, effort=0.3),
+    "small": kc.methods.Codes(20, 16, effort=0.5),
+}
 
 
 def parse_arguments(argv=None):
@@ -110,8 +114,8 @@ def evaluate(model, known, test):
             hits, number = np.isin(best, test[user]), len(test[user])
             gain = hits @ discounts / discounts[:number].sum()
             results.append((hits.sum() / number, gain))
-    means = np.mean(results, axis=0).tolist()
-    return dict(zip(("recall_at_20", "ndcg_at_20"), means, strict=True))
+    recall, ndcg = np.mean(results, axis=0).tolist()
+    return {"recall_at_20": recall, "ndcg_at_20": ndcg}
 
 
 def main(argv=None):
@@ -123,8 +127,6 @@ def main(argv=None):
     rows = [row for row in known.values() if len(row) > 1]
     largest = max(row.max() for row in [*rows, *test.values()])
     counts = np.bincount(np.concatenate(rows), minlength=largest + 1)
-    print(f"{len(rows):,} users, {len(counts) - 1:,} places")
-
     model = build_model(counts, args.width)
     train(model, rows, 0.01, args.epochs, args.seed)
     results = {"table": evaluate(model, known, test)}
