@@ -36,7 +36,7 @@ OF_OTHERS = (
     *("Cast string", "Collective ops", "Could not locate", "Encountered"),
     *("Unrecognized keyword", "indices[0]"),
 )
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = check_english.PAGES
 # Examples that take over a second.
 SLOW = (
     "keras_compembed.Budget",
@@ -197,9 +197,9 @@ def test_pages_are_short():
 
 
 def test_english_of_code_is_plain():
-    """Docstrings, messages and comments."""
-    code = [*(ROOT / "keras_compembed").rglob("*.py"), ROOT / "CHANGELOG.md"]
-    assert [x for path in code for x in check_english.check_file(path)] == []
+    """Docstrings, messages and comments, and pages beside `docs/`."""
+    paths = check_english.OTHERS
+    assert [x for path in paths for x in check_english.check_file(path)] == []
 
 
 def test_messages_of_the_faq_are_those_of_the_package():
