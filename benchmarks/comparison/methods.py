@@ -45,12 +45,15 @@ class Sizes:
 
 
 class ComputedCodes(Method):
-    """Codebooks alone, of codes that are computed from ids."""
+    """Codebooks alone, of codes that are computed from ids.
+
+    The last codebook may be stored by a method of its own.
+    """
 
     rows = kc.CodeEmbedding
 
-    def __init__(self, codes, sizes, composition):
-        self.sizes = sizes
+    def __init__(self, codes, sizes, composition, last=None):
+        self.sizes, self.last = sizes, last
         self.options = {
             "codes": codes,
             "codebook_size": sizes,
@@ -61,17 +64,28 @@ class ComputedCodes(Method):
     def name(self):
         sizes = " + ".join(map(str, self.sizes))
         options = self.options
-        return f"{options['codes']} {sizes} {options['composition']}"
+        name = f"{options['codes']} {sizes} {options['composition']}"
+        return name if self.last is None else f"{name} {self.last.name}"
 
     def start(self, seed=None, verbose=0):
         codes = self.options["codes"]
         codes = (codes, seed) if codes == "hashed" else codes
         return Fit({**self.options, "codes": codes}, None)
 
+    def new_layer(self, fit, input_dim, output_dim, **kwargs):
+        if self.last is not None:
+            shape = self.sizes[-1], output_dim
+            last = self.last.new_layer(self.last.start(), *shape)
+            kwargs["codebooks"] = last
+        return super().new_layer(fit, input_dim, output_dim, **kwargs)
+
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        return sum(
-            count_litert_bytes(size * output_dim, quantize)
-            for size in self.sizes
+        sizes, last = self.sizes, 0
+        if self.last is not None:
+            last = self.last.litert_bytes(sizes[-1], output_dim, quantize)
+            sizes = sizes[:-1]
+        return last + sum(
+            count_litert_bytes(size * output_dim, quantize) for size in sizes
         )
 
 
@@ -291,16 +305,19 @@ def quotient_remainder(operation):
     return sizes
 
 
-def digits(shape, counts):
-    # As `quotient_remainder`.
-    fewest = int(shape[0] ** 0.5)
+def digits(last=None):
+    def sizes(shape, counts):
+        # As `quotient_remainder`.
+        fewest = int(shape[0] ** 0.5)
 
-    def make(size):
-        remainders = fewest + size - 1
-        sizes = max(2, -(-shape[0] // remainders)), remainders
-        return ComputedCodes("digits", sizes, "product")
+        def make(size):
+            remainders = fewest + size - 1
+            sizes = max(2, -(-shape[0] // remainders)), remainders
+            return ComputedCodes("digits", sizes, "product", last)
 
-    return [Sizes(make)]
+        return [Sizes(make, largest=shape[0])]
+
+    return sizes
 
 
 def hashed_codes(shape, counts):
@@ -339,7 +356,9 @@ WAYS = {
     "int8": OfTable(quantized(8)),
     "anchors by fit_compressed": TableFirst(anchors),
     "large codes by fit_compressed": TableFirst(large_codes),
-    "digits": FromScratch(digits),
+    "digits": FromScratch(digits()),
+    "int4 digits": FromScratch(digits(methods.Quantized(4, learn_rows=True))),
+    "int2 digits": FromScratch(digits(methods.Quantized(2, learn_rows=True))),
     "hashed codes": FromScratch(hashed_codes),
     "deep hashing": FromScratch(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }

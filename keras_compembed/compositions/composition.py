@@ -205,9 +205,10 @@ class ProductComposition(Composition):
 
     def start(self, codebooks, num_last=1):
         # Products are as large as the last codewords, and learn as fast.
-        signs = tf.where(codebooks[:-num_last] < 0, -1.0, 1.0)
+        rest = codebooks.shape[0] - num_last
+        signs = tf.where(codebooks[:rest] < 0, -1.0, 1.0)
         signs = tf.cast(signs, codebooks.dtype)
-        return tf.concat([signs, codebooks[-num_last:]], axis=0)
+        return tf.concat([signs, codebooks[rest:]], axis=0)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -485,6 +485,11 @@ def count_code_bytes(input_dim, code_shape, matrices, quantize=None):
 
 def get_codebooks(identifier, shape):
     """Their `WeightSpec`, and their initial array or None."""
+    require(
+        not isinstance(identifier, keras.layers.Layer),
+        "`codebooks` may be a layer only for codes='digits' or 'hashed'.",
+        codebooks=identifier,
+    )
     spec, values = get_settings(WeightSpec, identifier), None
     start = "uniform" if spec.initializer is None else spec.initializer
     if isinstance(start, (np.ndarray, list, tuple)) or hasattr(start, "numpy"):

@@ -19,6 +19,9 @@ from keras_compembed.stores.codes import codebook_arguments
 from keras_compembed.stores.codes import get_codebooks
 from keras_compembed.stores.codes import reset_codebooks
 from keras_compembed.stores.store import TableStore
+from keras_compembed.stores.store import check_layer
+from keras_compembed.stores.store import get_layer
+from keras_compembed.stores.store import read_layer
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -29,7 +32,8 @@ class ComputedCodes(TableStore):
     """Codebooks of any sizes, for codes that are digits or hashes of ids."""
 
     settings = ("num_codebooks", "codebook_size", "composition")
-    learn_codes = None
+    attributes = ("last_codebook",)
+    learn_codes = last_codebook = None
 
     def __init__(
         self,
@@ -64,6 +68,18 @@ class ComputedCodes(TableStore):
         if isinstance(self.composition.unscaled(), ConcatComposition):
             width = -(-output_dim // len(sizes))
         self.shape = sum(sizes), width
+        codebooks = get_layer(codebooks)
+        if isinstance(codebooks, keras.layers.Layer):
+            rows = (sizes[-1], width)
+            check_layer("codebooks", codebooks, rows, "the last codebook")
+            require(
+                len(sizes) > 1,
+                "`codebook_size` must have several sizes if `codebooks` is a "
+                "layer.",
+                codebook_size=codebook_size,
+            )
+            self.last_codebook, codebooks = codebooks, "uniform"
+            self.shape = sum(sizes[:-1]), width
         self.spec, self._first = get_codebooks(codebooks, self.shape)
 
     def new_composition(self, identifier):
@@ -78,15 +94,21 @@ class ComputedCodes(TableStore):
     @property
     def arguments(self):
         """Arguments of the variable of codebooks."""
-        rest = self.spec, self._first, self.composition, self._sizes[-1]
+        num_last = self._sizes[-1] if self.last_codebook is None else 0
+        rest = self.spec, self._first, self.composition, num_last
         return codebook_arguments(*rest)
 
     def make_variables(self, add):
         self.codebooks = add("codebooks", shape=self.shape, **self.arguments)
         self._first = None
+        if self.last_codebook is not None:
+            self.last_codebook.build()
 
     def parts(self):
-        return {"composition": self.composition}
+        parts = {"composition": self.composition}
+        if self.last_codebook is not None:
+            parts["last_codebook"] = self.last_codebook
+        return parts
 
     def subcodes(self, ids):
         """Subcodes, int32 `(ids, num_codebooks)`."""
@@ -101,21 +123,40 @@ class ComputedCodes(TableStore):
         return self.subcodes(tf.range(self.input_dim)).numpy().astype(dtype)
 
     def compose(self, ids, read):
-        places = self.subcodes(self.known(ids)) + self.starts
+        places, last = self.subcodes(self.known(ids)) + self.starts, None
+        if self.last_codebook is not None:
+            places, last = places[:, :-1], places[:, -1] - self.starts[-1]
         codewords = read(self.codebooks, tf.reshape(places, (-1,)))
-        shape = -1, self.num_codebooks, self.shape[1]
-        return self.composition(tf.reshape(codewords, shape))
+        shape = -1, places.shape[1], self.shape[1]
+        codewords = tf.reshape(codewords, shape)
+        if last is not None:
+            last = read_layer(self.last_codebook, last, read)
+            last = tf.cast(tf.expand_dims(last, 1), codewords.dtype)
+            codewords = tf.concat([codewords, last], axis=1)
+        return self.composition(codewords)
 
     def reset_codebooks(self):
         """Reinitializes codebooks and composition."""
+        require(
+            self.last_codebook is None,
+            "`reset_codebooks` must not be called on a layer with a layer of "
+            "`codebooks`.",
+            codebooks=self.last_codebook,
+        )
         reset_codebooks(self)
 
     def sizes(self):
         weights = self.composition.weights
         number, size = math.prod(self.shape), tf.as_dtype(self.dtype).size
+        total = number * size + count_bytes(weights)
+        if self.last_codebook is not None:
+            last = self.last_codebook.store
+            # Without weights for learning only.
+            total += sum(last.sizes()["parts"].values())
+            number += last.input_dim * last.output_dim
         return {
-            "stored_as": f"{self.shape[0]} codewords, {self._kind}",
-            "parts": {"codebooks": number * size + count_bytes(weights)},
+            "stored_as": f"{sum(self._sizes)} codewords, {self._kind}",
+            "parts": {"codebooks": total},
             "num_values": number + sum(math.prod(x.shape) for x in weights),
         }
 
@@ -129,7 +170,10 @@ class ComputedCodes(TableStore):
         is_hashed = self._kind == "hashed"
         config["codes"] = ["hashed", self._seed] if is_hashed else self._kind
         serialize = keras.saving.serialize_keras_object
-        return {**config, "codebooks": serialize(self.spec)}
+        return {
+            **config,
+            "codebooks": serialize(self.last_codebook or self.spec),
+        }
 
 
 class _ComputedForm(LiteRTForm):
@@ -138,15 +182,20 @@ class _ComputedForm(LiteRTForm):
     def __init__(self, store, options):
         super().__init__(store, options)
         codebooks = keras.ops.convert_to_numpy(store.codebooks)
-        codebooks = np.split(codebooks.astype("float32"), store.starts[1:])
+        # Without the last if it is a layer.
+        starts = [x for x in store.starts[1:] if x < len(codebooks)]
+        codebooks = np.split(codebooks.astype("float32"), starts)
         # One matrix each, as int8 scales may differ.
         self._codebooks = [options.note(codewords) for codewords in codebooks]
 
     def look_up(self, ids):
         subcodes = self.store.subcodes(self.store.known(ids))
         subcodes = tf.unstack(subcodes, axis=1)
-        codewords = map(tf.gather, self._codebooks, subcodes)
-        return self.store.composition(tf.stack([*codewords], axis=1))
+        # The last codebook may be a layer.
+        codewords = [*map(tf.gather, self._codebooks, subcodes)]
+        if self.store.last_codebook is not None:
+            codewords.append(self.store.last_codebook.embed(subcodes[-1]))
+        return self.store.composition(tf.stack(codewords, axis=1))
 
 
 def _check_sizes(num_codebooks, codebook_size, kind):

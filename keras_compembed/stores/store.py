@@ -19,6 +19,7 @@ from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.tensor_ops import top_rows
 from keras_compembed.utils.tensor_ops import weighted_sums
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 class Store(Settings, abc.ABC):
@@ -172,6 +173,32 @@ def read_all(variable, rows):
     # The gradient of this reshape sums gradients of repeated rows.
     values = tf.reshape(tf.convert_to_tensor(variable.value), variable.shape)
     return repeat_rows(values, rows)
+
+
+def read_layer(layer, ids, read, counts=None):
+    """Rows of a layer in a store, in its own way to learn."""
+    if read is read_all or not layer.trainable:
+        return layer.embed(ids)
+    return layer.learn(ids, counts)
+
+
+def get_layer(identifier):
+    """A layer in a store, from an argument or its config."""
+    if isinstance(identifier, dict):
+        return keras.saving.deserialize_keras_object(identifier)
+    return identifier
+
+
+def check_layer(name, layer, sizes, why):
+    """Raises unless a layer has these numbers of rows and columns."""
+    store = getattr(layer, "store", None)
+    require(
+        isinstance(store, Store)
+        and sizes == (store.input_dim, store.output_dim),
+        f"`{name}` must be an embedding layer of {sizes[0]} rows ({why}) of "
+        f"width {sizes[1]}.",
+        **{name: layer},
+    )
 
 
 class TableStore(Store):

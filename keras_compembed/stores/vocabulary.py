@@ -4,14 +4,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.stores.store import Store
 from keras_compembed.stores.store import TableStore
+from keras_compembed.stores.store import check_layer
+from keras_compembed.stores.store import get_layer
 from keras_compembed.stores.store import read_all
+from keras_compembed.stores.store import read_layer
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import require
 
 SHARING = ("modulo", "nearest")
 _CHUNK_NUMBERS = 1 << 22
@@ -45,20 +46,14 @@ class KeptRows(TableStore):
             "num_shared_rows", num_shared_rows
         )
         self.sharing = check_choice("sharing", sharing, SHARING)
-        rows, rest = (
-            keras.saving.deserialize_keras_object(x)
-            if isinstance(x, dict)
-            else x
-            for x in (rows, rest)
-        )
-        self.rows, self.rest = rows, rest
+        self.rows, self.rest = rows, rest = get_layer(rows), get_layer(rest)
         if rows is not None:
             why = "`num_rows` + `num_shared_rows`"
             why = why if rest is None else "`num_rows`"
-            _check_sizes("rows", rows, self._sizes_of_rows, why)
+            check_layer("rows", rows, self._sizes_of_rows, why)
         if rest is not None:
             sizes = input_dim - num_rows, output_dim
-            _check_sizes("rest", rest, sizes, "`input_dim` - `num_rows`")
+            check_layer("rest", rest, sizes, "`input_dim` - `num_rows`")
 
     @property
     def _sizes_of_rows(self):
@@ -132,7 +127,7 @@ class KeptRows(TableStore):
         # All ids are read in both: static shapes.
         kept = self._exact(_places_of(is_kept, ranks, read), read, is_kept)
         places = _places_of(is_rest, ids - ranks, read)
-        rest = _read(self.rest, places, read, is_rest)
+        rest = read_layer(self.rest, places, read, is_rest)
         is_kept = tf.expand_dims(is_kept, 1)
         return tf.where(is_kept, kept, tf.cast(rest, kept.dtype))
 
@@ -140,7 +135,7 @@ class KeptRows(TableStore):
         """Rows of the table, or of the layer that has them."""
         if self.rows is None:
             return read(self.table, places)
-        return _read(self.rows, places, read, counts)
+        return read_layer(self.rows, places, read, counts)
 
     def parts(self):
         parts = {"rows": self.rows, "rest": self.rest}
@@ -155,18 +150,6 @@ class KeptRows(TableStore):
         return sizes
 
 
-def _check_sizes(name, layer, sizes, why):
-    """Raises unless a layer has these numbers of rows and columns."""
-    store = getattr(layer, "store", None)
-    require(
-        isinstance(store, Store)
-        and sizes == (store.input_dim, store.output_dim),
-        f"`{name}` must be an embedding layer of {sizes[0]} rows ({why}) of "
-        f"width {sizes[1]}.",
-        **{name: layer},
-    )
-
-
 def _places_of(chosen, places, read):
     """Places of chosen ids; other ids repeat one of them."""
     places = tf.where(chosen, places, 0)
@@ -174,13 +157,6 @@ def _places_of(chosen, places, read):
         return places
     # Training touches no other rows, unless no id is chosen.
     return tf.where(chosen, places, tf.reduce_max(places))
-
-
-def _read(layer, places, read, counts=None):
-    """Rows of a layer, in its own way to learn."""
-    if read is read_all or not layer.trainable:
-        return layer.embed(places)
-    return layer.learn(places, counts)
 
 
 def split_ids(scores, num_rows):

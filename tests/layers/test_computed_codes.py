@@ -13,6 +13,7 @@ from keras_compembed.codes.computed import hash_ids
 
 IDS, WIDTH = 400, 7
 STDDEV = 0.05 / 3**0.5
+ROWS = kc.QuantizedEmbedding(IDS, WIDTH)
 
 
 def make(sizes=(14, 30), **kwargs):
@@ -111,6 +112,29 @@ def test_steps_on_rows_of_unequal_codebooks(codes, optimizer):
     assert isinstance(gradient, tf.IndexedSlices)
 
 
+@pytest.mark.parametrize("codes", ["digits", "hashed"])
+def test_last_codebook_is_a_layer(codes):
+    """Rounded rows times signs; only rows of the batch are trained."""
+    rows = kc.QuantizedEmbedding(30, WIDTH, bits=2, learn_rows=True)
+    layer = make(codes=codes, composition="product", codebooks=rows)
+    assert layer.codebooks.shape == (14, WIDTH)
+    assert np.unique(np.abs(layer.codebooks)) == 1
+    first, last = layer.codes.T.astype(int)
+    expected = layer.codebooks.numpy()[first] * rows.embeddings.numpy()[last]
+    np.testing.assert_array_equal(layer.embeddings, expected)
+    with tf.GradientTape() as tape:
+        vectors = layer(np.array([[399, 7, 7, 34]]), training=True)
+    gradient = tape.gradient(vectors, rows.latent_rows.value)
+    touched = {last[x] for x in (399, 7, 34)}
+    assert set(gradient.indices.numpy()) == touched
+    small = kc.strip(layer)
+    np.testing.assert_array_equal(small.embeddings, expected)
+    (report,) = kc.size_report(small).embeddings
+    assert report.stored_bytes == 14 * WIDTH * 4 + 30 * 3 + 4
+    with refused("reset_codebooks"):
+        layer.reset_codebooks()
+
+
 @pytest.mark.parametrize("sizes", [(20, 20), (8, 8, 8)])
 def test_products_start_as_large_as_other_vectors(sizes):
     layer = make(sizes, composition="product")
@@ -169,6 +193,9 @@ def test_logits_of_a_second_table():
         ("codes", {"codes": "digit"}),
         ("seed", {"codes": ("hashed", -1)}),
         ("codebooks", {"codebooks": np.zeros((2, 30, WIDTH))}),
+        ("codebooks", {"codebooks": ROWS, "codebook_size": (14, 30)}),
+        ("codebooks", {"codebooks": ROWS, "codes": None}),
+        ("codebook_size", {"codebooks": ROWS, "codebook_size": (IDS,)}),
     ],
     ids=lambda value: str(value)[:40],
 )

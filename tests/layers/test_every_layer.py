@@ -39,6 +39,7 @@ OWN = named(
     {
         "codes",
         "codes-digits",
+        "codes-digits-rounded",
         "codes-softmax",
         "codes-nearest",
         "codes-follow",
@@ -55,6 +56,7 @@ CONVERTED = named(
         "codes-concat",
         "codes-hashed",
         "codes-digits-pooled",
+        "codes-digits-rounded",
         "codes-pooled",
         "reversible",
         "rounded-narrow",

@@ -259,6 +259,23 @@ def tiers(**options):
     return make
 
 
+def digits_of_rounded_rows(**kwargs):
+    """A layer of digits, with rounded rows for the last one."""
+    keras.utils.set_random_seed(0)
+    policy = {"dtype": kwargs.get("dtype")}
+    rows = kc.QuantizedEmbedding(14, 8, bits=2, learn_rows=True, **policy)
+    make = codes(
+        codes="digits",
+        num_codebooks=2,
+        codebook_size=(3, 14),
+        composition="product",
+        codebooks=rows,
+    )
+    layer = make(**kwargs)
+    rows.scale_unit.assign(rows.scale_unit * 20)
+    return layer
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -300,6 +317,7 @@ VECTORS = {
         codebook_size=(3, 5, 4),
         composition="product",
     ),
+    "codes-digits-rounded": digits_of_rounded_rows,
     "codes-hashed": codes(
         codes=("hashed", 1), num_codebooks=2, codebook_size=14
     ),
