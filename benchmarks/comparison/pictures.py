@@ -24,7 +24,7 @@ FAMILIES = {
     "pruned": ("pruned",),
     "from scratch": (
         *("quotient x remainder", "tensor train", "hashed", "word2ketXS"),
-        "codes from scratch",
+        *("codes from scratch", "digits", "int4 digits", "int2 digits"),
     ),
 }
 TASKS = {

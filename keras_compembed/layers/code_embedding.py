@@ -65,6 +65,7 @@ class CodeEmbedding(LookupLayer):
 
     - `codes="digits"` splits an id into digits. Composition `"product"` with
       `codebook_size=(q, r)` multiplies rows of the quotient and the remainder.
+      Ids below `r` differ in the remainder: give frequent ids low numbers.
     - `codes="hashed"` has a random hash function for each codebook. Ids with
       the same code share a vector.
 
@@ -111,7 +112,9 @@ class CodeEmbedding(LookupLayer):
         codebooks: Initializer, `keras_compembed.WeightSpec` or initial array
             of the codebooks. The shape is `(num_codebooks, codebook_size,
             code_dim)`, or `(codebook_size, output_dim)` for composition
-            `"concat"`. For computed codes, it is `(sum of sizes, code_dim)`.
+            `"concat"`. For computed codes, it is `(sum of sizes, code_dim)`,
+            or `codebooks` is a layer that holds the last codebook, such as
+            `QuantizedEmbedding(r, output_dim, bits=2, learn_rows=True)`.
             With `"product"`, all codebooks but the last start as the signs of
             the initializer's numbers. Defaults to `"uniform"`.
         combiner: `None`, `"mean"`, `"sum"`, `"sqrtn"` or a
@@ -126,7 +129,7 @@ class CodeEmbedding(LookupLayer):
     Attributes:
         learn_codes: The object that learns codes, or None for fixed codes.
         packed_codes: uint8 weight `(input_dim, bytes)`, if codes are stored.
-        codebooks: Float weight.
+        codebooks: Float weight. Without the last codebook if a layer holds it.
         composition: The layer's own `Composition`.
 
     Call arguments:
@@ -163,7 +166,8 @@ class CodeEmbedding(LookupLayer):
     Raises:
         ValueError: If `codes` or `codebooks` are arrays of the wrong shape, or
             `"concat"` has more codebooks than `output_dim`, or the product of
-            the sizes is below `input_dim` for `"digits"`.
+            the sizes is below `input_dim` for `"digits"`, or `codebooks` is a
+            layer of other sizes.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1

@@ -123,14 +123,13 @@ class ComputedCodes(TableStore):
         return self.subcodes(tf.range(self.input_dim)).numpy().astype(dtype)
 
     def compose(self, ids, read):
-        places, last = self.subcodes(self.known(ids)) + self.starts, None
-        if self.last_codebook is not None:
-            places, last = places[:, :-1], places[:, -1] - self.starts[-1]
+        subcodes = self.subcodes(self.known(ids))
+        number = self.num_codebooks - (self.last_codebook is not None)
+        places = subcodes[:, :number] + self.starts[:number]
         codewords = read(self.codebooks, tf.reshape(places, (-1,)))
-        shape = -1, places.shape[1], self.shape[1]
-        codewords = tf.reshape(codewords, shape)
-        if last is not None:
-            last = read_layer(self.last_codebook, last, read)
+        codewords = tf.reshape(codewords, (-1, number, self.shape[1]))
+        if self.last_codebook is not None:
+            last = read_layer(self.last_codebook, subcodes[:, -1], read)
             last = tf.cast(tf.expand_dims(last, 1), codewords.dtype)
             codewords = tf.concat([codewords, last], axis=1)
         return self.composition(codewords)

@@ -117,8 +117,11 @@ class Store(Settings, abc.ABC):
         """Scores and ids `(vectors, k)` of the best rows."""
         return top_rows(vectors, k, self.input_dim, self.score_rows)
 
-    def prepare_scores(self):  # noqa: B027
+    def prepare_scores(self):
         """Called before `score` in a training step."""
+        for part in self.parts().values():
+            if hasattr(part, "store"):
+                part.store.prepare_scores()
 
     def parts(self):
         """Dict of sublayers with some of the weights."""

@@ -127,6 +127,13 @@ def test_last_codebook_is_a_layer(codes):
     gradient = tape.gradient(vectors, rows.latent_rows.value)
     touched = {last[x] for x in (399, 7, 34)}
     assert set(gradient.indices.numpy()) == touched
+    # Scales grow before logits, not only when rows are looked up.
+    rows.latent_rows.assign(100 * rows.latent_rows)
+    hidden = np.eye(WIDTH, dtype="float32")
+    logits = layer(hidden, reverse=True, training=True)
+    lengths = np.abs(logits).mean(), 100 * np.abs(expected).mean()
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.02)
+    expected = layer.embeddings
     small = kc.strip(layer)
     np.testing.assert_array_equal(small.embeddings, expected)
     (report,) = kc.size_report(small).embeddings
