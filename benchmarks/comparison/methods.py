@@ -47,7 +47,7 @@ class Sizes:
 class ComputedCodes(Method):
     """Codebooks alone, of codes that are computed from ids.
 
-    The last codebook may be stored by a method of its own.
+    The last codebook may have its own method.
     """
 
     rows = kc.CodeEmbedding

@@ -65,7 +65,6 @@ class CodeEmbedding(LookupLayer):
 
     - `codes="digits"` splits an id into digits. Composition `"product"` with
       `codebook_size=(q, r)` multiplies rows of the quotient and the remainder.
-      Ids below `r` differ in the remainder: give frequent ids low numbers.
     - `codes="hashed"` has a random hash function for each codebook. Ids with
       the same code share a vector.
 
