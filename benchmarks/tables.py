@@ -19,8 +19,8 @@ from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
 from benchmarks.common.tables import of_rows
+from benchmarks.comparison.pictures import METRIC
 from benchmarks.comparison.pictures import TASKS
-from benchmarks.comparison.pictures import metric_of
 from examples.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
 
@@ -162,9 +162,8 @@ def winners():
         lines = []
         for task, label in TASKS.items():
             rows = read("comparison/accuracy", task)
-            key = f"test.{metric_of(rows)}"
             found = {
-                row["row"]["method"]: [100 * x for x in figures(row, key)]
+                row["row"]["method"]: [100 * x for x in figures(row, METRIC)]
                 for row in rows
                 if row["row"]["ratio"] in (1, ratio)
                 and row["row"]["method"] != "search"
@@ -302,11 +301,7 @@ def whole_models():
     return markdown(["model", "float32", "int8", "codes, int8"], lines)
 
 
-CLASS_TASKS = {
-    "ptb": figure("test.perplexity"),
-    "gutenberg": figure("test.perplexity"),
-    "gowalla": figure("test.ndcg", "{:.2f}", 100),
-}
+PERPLEXITY = "test.perplexity"
 
 
 def head_to_head():
@@ -317,20 +312,18 @@ def head_to_head():
         "full softmax",
     ):
         line = [method]
-        for task, cell in CLASS_TASKS.items():
-            sign = 1 if task == "gowalla" else -1
-            key = "test.ndcg" if task == "gowalla" else "test.perplexity"
+        for task in ("ptb", "gutenberg"):
             found = [
                 row
                 for row in read("classes/head_to_head", task)
                 if row["name"].split("; ")[1] == method
             ]
-            best = max(
-                found, key=lambda row: sign * mean(row, key), default=None
+            best = min(
+                found, key=lambda row: mean(row, PERPLEXITY), default=None
             )
-            line.append("" if best is None else cell(best))
+            line.append("" if best is None else figure(PERPLEXITY)(best))
         lines.append(line)
-    return markdown(["", "Penn Treebank", "books", "Gowalla"], lines)
+    return markdown(["", "Penn Treebank", "books"], lines)
 
 
 TABLES = {

@@ -5,10 +5,7 @@ import statistics
 from benchmarks.common.tables import figures
 from keras_compembed.utils.files import replacing
 
-METRICS = {
-    "accuracy": "accuracy on test texts, %",
-    "recall": "recall@20 on test visits, %",
-}
+METRIC = "test.accuracy"
 # On the picture of a task.
 MOST_METHODS = 8
 # Without grey, which is the table's.
@@ -17,8 +14,11 @@ COLOURS = [f"C{number}" for number in (0, 1, 2, 3, 4, 5, 6, 9)]
 LABEL_HEIGHT = 10.5
 # A family is drawn by its best method on validation data.
 FAMILIES = {
-    "anchors": ("anchors",),
-    "codes": ("codes of 16", "large codes", "low-rank codes"),
+    "anchors": ("anchors", "table-first anchors"),
+    "codes": (
+        *("codes of 16", "large codes", "low-rank codes"),
+        "table-first codes",
+    ),
     "quantized rows": ("int2", "int4", "int8"),
     "int2 vocabulary": ("int2 vocabulary", "tiers"),
     "pruned": ("pruned",),
@@ -31,7 +31,6 @@ TASKS = {
     "clinc150": "CLINC150, mean of words",
     "20newsgroups": "20 Newsgroups, mean of words",
     "docstrings": "docstrings, CNN",
-    "gowalla": "Gowalla, recommender",
 }
 
 
@@ -50,10 +49,9 @@ def draw(rows, folder):
 
 def draw_task(rows, path):
     """Draws the best methods of a task, with the range of their seeds."""
-    metric = metric_of(rows)
     lines = {}
     for row in rows:
-        values = [100 * value for value in figures(row, f"test.{metric}")]
+        values = [100 * value for value in figures(row, METRIC)]
         if values:
             line = lines.setdefault(row["row"]["method"], {})
             line[row["row"]["ratio"]] = values
@@ -63,7 +61,7 @@ def draw_task(rows, path):
     table = {"table": dict.fromkeys(ratios, whole)} if whole else {}
     ranked = best_first(lines)[:MOST_METHODS]
     draw_lines(axes, {name: lines[name] for name in ranked} | table)
-    axes.set_ylabel(METRICS[metric])
+    axes.set_ylabel("accuracy on test texts, %")
     save(figure, path)
 
 
@@ -71,13 +69,12 @@ def draw_families(of_tasks, path):
     """Draws what each family of methods keeps of the table's figure."""
     figure, panels = new_figure(len(TASKS), 1.9)
     for axes, (task, title) in zip(panels, TASKS.items(), strict=True):
-        key = f"test.{metric_of(of_tasks[task])}"
         found = {
             (row["row"]["method"], row["row"]["ratio"]): row
             for row in of_tasks[task]
-            if figures(row, key)
+            if figures(row, METRIC)
         }
-        whole = statistics.fmean(figures(found["table", 1], key))
+        whole = statistics.fmean(figures(found["table", 1], METRIC))
         lines = {}
         for family, methods in FAMILIES.items():
             for ratio in sorted({ratio for _, ratio in found} - {1}):
@@ -89,19 +86,13 @@ def draw_families(of_tasks, path):
                 )
                 if best is not None:
                     lines.setdefault(family, {})[ratio] = [
-                        100 * value / whole for value in figures(best, key)
+                        100 * value / whole for value in figures(best, METRIC)
                     ]
         lines["table"] = {ratio: [100] for _, ratio in found if ratio > 1}
         draw_lines(axes, lines)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_ylabel("% of the table")
     save(figure, path)
-
-
-def metric_of(rows):
-    return next(
-        name for name in METRICS for row in rows if figures(row, f"test.{name}")
-    )
 
 
 def new_figure(panels, height):

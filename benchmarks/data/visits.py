@@ -3,7 +3,6 @@
 import dataclasses
 import lzma
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -57,27 +56,6 @@ def generated(seed=0):
     pairs = np.stack([users, items], axis=1)[visited]
     tested = rng.random(len(pairs)) < 0.2
     return Visits.split(pairs[~tested], pairs[tested])
-
-
-class Batches(keras.utils.PyDataset):
-    """Pairs in random order, each labelled with its place in the batch."""
-
-    def __init__(self, pairs, batch_size, seed):
-        super().__init__()
-        self.pairs, self.batch_size = pairs, batch_size
-        self.rng = np.random.default_rng(seed)
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        self.order = self.rng.permutation(len(self.pairs))
-
-    def __len__(self):
-        return len(self.pairs) // self.batch_size
-
-    def __getitem__(self, index):
-        start = index * self.batch_size
-        users, items = self.pairs[self.order[start : start + self.batch_size]].T
-        return (users, items), np.arange(self.batch_size)
 
 
 def rank(user_table, item_table, users, seen, relevant):
