@@ -198,8 +198,8 @@ def check_layer(name, layer, sizes, why):
     require(
         isinstance(store, Store)
         and sizes == (store.input_dim, store.output_dim),
-        f"`{name}` must be an embedding layer of {sizes[0]} rows ({why}) of "
-        f"width {sizes[1]}.",
+        f"`{name}` must be a keras_compembed embedding layer of {sizes[0]} "
+        f"rows ({why}) of width {sizes[1]}.",
         **{name: layer},
     )
 
