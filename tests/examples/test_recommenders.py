@@ -78,6 +78,8 @@ def test_recommend_places(tmp_path, monkeypatch):
         lines = [" ".join(map(str, row)) for row in rows]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
     flags = ["--data", str(tmp_path), "--output", str(tmp_path), "--width=16"]
+    # Two batches an epoch.
+    flags += ["--epochs=60", "--fine-tune-epochs=60"]
     results = recommend_places.main(flags)
     # 20 of 180 places by chance would be 0.11.
     for name in ("table", "small"):
