@@ -9,7 +9,7 @@ training. Codes of the table are trained in the same way.
 
 In the folder, lines of `train.txt` and `test.txt`, or `.txt.xz`, are a user and
 places, in numbers. On Gowalla, recall@20 and NDCG@20 are .183, .152 (table),
-.180, .151 (large) and .164, .136 (small), in 12 minutes on one core.
+.180, .151 (large) and .164, .136 (small), in some 15 minutes on one core.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import keras_compembed as kc
 
 # Places to recommend, clusters of places, and the length of a step.
 TOP, CLUSTERS, STEP = 20, 256, 0.9
-TEMPERATURE = 0.1
+TEMPERATURE, BATCH_SIZE = 0.1, 4096
 METHODS = {
     "large": kc.methods.Codes(72, 16, effort=0.3),
     "small": kc.methods.Codes(12, 64, effort=0.3),
@@ -53,10 +53,6 @@ def read(folder, name):
     return {row[0]: row[1:] + 1 for row in rows if len(row) > 1}
 
 
-def pad(rows, value=0):
-    return keras.utils.pad_sequences(rows, padding="post", value=value)
-
-
 def build_model(counts, width):
     """A model from the places of a user to a head over all places."""
     history = keras.Input((None,), dtype="int32", name="history")
@@ -76,10 +72,11 @@ def batches(known, users):
     users = sorted(users, key=lambda user: len(known[user]))
     for start in range(0, len(users), 256):
         part = users[start : start + 256]
-        yield part, pad([known[user] for user in part])
+        rows = [known[user] for user in part]
+        yield part, keras.utils.pad_sequences(rows, padding="post")
 
 
-def train(model, known, rate, epochs, batch_size=4096):
+def train(model, known, rate, epochs):
     """Trains with a vector for each user, which begins as the mean."""
     encoder = keras.Model(model.input, model.get_layer("user").output)
     users, means = [], []
@@ -94,12 +91,12 @@ def train(model, known, rate, epochs, batch_size=4096):
     # One example for each visit.
     rows = [known[user] for user in users]
     x = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    steps = epochs * -(-len(x) // batch_size)
+    steps = epochs * -(-len(x) // BATCH_SIZE)
     rate = keras.optimizers.schedules.CosineDecay(rate, steps)
     adam = keras.optimizers.Adam(rate, beta_2=0.99)
     factors.compile(kc.optimizers.SparseRowOptimizer(adam), kc.CANELoss())
     y = np.concatenate(rows)
-    factors.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=2)
+    factors.fit(x, y, batch_size=BATCH_SIZE, epochs=epochs, verbose=2)
 
 
 def finish(model, counts):

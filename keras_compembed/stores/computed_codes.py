@@ -22,6 +22,7 @@ from keras_compembed.stores.store import TableStore
 from keras_compembed.stores.store import check_layer
 from keras_compembed.stores.store import get_layer
 from keras_compembed.stores.store import read_layer
+from keras_compembed.stores.store import stored_bytes
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -149,10 +150,8 @@ class ComputedCodes(TableStore):
         number, size = math.prod(self.shape), tf.as_dtype(self.dtype).size
         total = number * size + count_bytes(weights)
         if self.last_codebook is not None:
-            last = self.last_codebook.store
-            # Without weights for learning only.
-            total += sum(last.sizes()["parts"].values())
-            number += last.input_dim * last.output_dim
+            total += stored_bytes(self.last_codebook)
+            number += self._sizes[-1] * self.shape[1]
         return {
             "stored_as": f"{sum(self._sizes)} codewords, {self._kind}",
             "parts": {"codebooks": total},

@@ -192,6 +192,11 @@ def get_layer(identifier):
     return identifier
 
 
+def stored_bytes(layer):
+    """Bytes of a layer in a store, without weights for learning only."""
+    return sum(layer.store.sizes()["parts"].values())
+
+
 def check_layer(name, layer, sizes, why):
     """Raises unless a layer has these numbers of rows and columns."""
     store = getattr(layer, "store", None)

@@ -9,6 +9,7 @@ from keras_compembed.stores.store import check_layer
 from keras_compembed.stores.store import get_layer
 from keras_compembed.stores.store import read_all
 from keras_compembed.stores.store import read_layer
+from keras_compembed.stores.store import stored_bytes
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
@@ -144,9 +145,8 @@ class KeptRows(TableStore):
     def sizes(self):
         sizes = super().sizes()
         for part in self.parts().values() if sizes else ():
-            # Without weights for learning only.
-            own = sum(part.store.sizes()["parts"].values())
-            sizes["parts"]["weights"] += own - count_bytes(part.weights)
+            extra = stored_bytes(part) - count_bytes(part.weights)
+            sizes["parts"]["weights"] += extra
         return sizes
 
 
