@@ -165,6 +165,19 @@ class Following(OfTable):
         return [kc.compression.RecodeEmbeddings(every)]
 
 
+class Rounded(Way):
+    """Fixed rows of LiteRT Quantizer; the rest of the model is tuned."""
+
+    def model(self, task, chosen, table_model, seed):
+        copy = keras.models.clone_model(table_model)
+        copy.set_weights(table_model.get_weights())
+        for name, method in chosen.items():
+            layer = copy.get_layer(name)
+            layer.embeddings.assign(method.rows(layer.embeddings.numpy()))
+            layer.trainable = False
+        return copy
+
+
 class WhileTuned(Way):
     """The smallest numbers of a table become 0 while it is tuned."""
 
@@ -218,6 +231,14 @@ def quantized(bits):
         ]
 
     return sizes
+
+
+def litert_quantizer(shape, counts, bits, block_size=None):
+    # Part of an extra, which Windows does not have.
+    from benchmarks.baselines.litert_quantizer import LiteRTQuantizer
+
+    made = LiteRTQuantizer(bits, block_size)
+    return [Sizes(lambda _: made, 1)]
 
 
 def codes(composition=None):
@@ -360,5 +381,14 @@ WAYS = {
     "int4 digits": FromScratch(digits(methods.Quantized(4, learn_rows=True))),
     "int2 digits": FromScratch(digits(methods.Quantized(2, learn_rows=True))),
     "hashed codes": FromScratch(hashed_codes),
+    "LiteRT Quantizer int2": Rounded(
+        functools.partial(litert_quantizer, bits=2)
+    ),
+    "LiteRT Quantizer int4": Rounded(
+        functools.partial(litert_quantizer, bits=4)
+    ),
+    "LiteRT Quantizer int4 in blocks": Rounded(
+        functools.partial(litert_quantizer, bits=4, block_size=64)
+    ),
     "deep hashing": FromScratch(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }

@@ -279,3 +279,16 @@ def test_methods(method, name):
     assert isinstance(layer.store, method.store)
     assert error(layer) < np.sum(TABLE**2)
     assert method.litert_bytes(IDS, WIDTH) == layer.store.litert_bytes()
+
+
+def test_litert_quantizer_rounds_each_row():
+    pytest.importorskip("litert_quantizer")
+    from benchmarks.baselines.litert_quantizer import LiteRTQuantizer
+
+    table = np.random.default_rng(0).normal(size=(50, 64)).astype("float32")
+    for bits, highest in ((4, 7), (2, 1)):
+        scales = np.abs(table).max(axis=1, keepdims=True) / highest
+        integers = np.round(table / scales).clip(-highest - 1, highest)
+        rows = LiteRTQuantizer(bits).rows(table)
+        np.testing.assert_allclose(rows, integers * scales, atol=1e-5)
+    assert LiteRTQuantizer(4).litert_bytes(50, 64) == 50 * (32 + 4 + 8)
