@@ -60,6 +60,16 @@ def test_learning_of_codes():
         assert refined["loss"] < plain["loss"]
 
 
+def test_translation(tmp_path):
+    pytest.importorskip("sacrebleu")
+    flags = {"cache": tmp_path, "rows": "^(LSTM, (table|Gumbel)|transf.*int2)"}
+    table, *others = quick("codes.translation", **flags).values()
+    assert len(others) == 3
+    for found in (table, *others):
+        assert found["litert_same"] == 1
+        assert found["counted_bytes"] <= table["counted_bytes"]
+
+
 def test_lookups_in_litert(tmp_path):
     path = tmp_path / "picture.png"
     flags = {"full_dim": 2000, "picture": path, "picture_length": 8}
