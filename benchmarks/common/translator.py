@@ -24,7 +24,7 @@ def build(kind, tables, args):
         source, encode(drop(tables[0](source)), args), name="encoder"
     )
     encoded = [keras.Input(x.shape[1:]) for x in encoder.outputs]
-    hidden = decode(drop(tables[1](target)), *encoded, args)
+    hidden = decode(drop(tables[1](target)), *encoded, args=args)
     hidden = drop(keras.layers.Dense(args.units, "tanh")(hidden))
     decoder = keras.Model([target, *encoded], hidden, name="decoder")
     scores = keras.layers.Dense(tables[1].input_dim, name="scores")
@@ -38,11 +38,12 @@ def encode_by_lstm(vectors, args):
         args.units, return_sequences=True, return_state=True
     )
     hidden, *states = keras.layers.Bidirectional(half)(vectors)
+    # With the words' own vectors, attention finds words sooner.
+    hidden = keras.layers.Concatenate()([hidden, vectors])
     return [keras.layers.Dropout(args.dropout)(hidden), *states[2:]]
 
 
-def decode_by_lstm(vectors, encoded, *states_and_args):
-    *states, args = states_and_args
+def decode_by_lstm(vectors, encoded, *states, args):
     hidden = keras.layers.LSTM(args.units, return_sequences=True)(
         vectors, initial_state=states
     )
@@ -61,7 +62,7 @@ def encode_by_transformer(vectors, args):
     return [keras.layers.LayerNormalization()(hidden)]
 
 
-def decode_by_transformer(vectors, encoded, args):
+def decode_by_transformer(vectors, encoded, *, args):
     from keras_hub.layers import TransformerDecoder
 
     hidden = with_places(vectors)

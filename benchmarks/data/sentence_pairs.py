@@ -75,7 +75,7 @@ class Texts:
 
 
 def learn_pieces(lines, count):
-    """A processor of sentencepiece: pairs of bytes, as in the paper."""
+    """A processor of sentencepiece: byte-pair encoding, as in the paper."""
     import sentencepiece
 
     model = io.BytesIO()
