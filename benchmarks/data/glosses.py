@@ -10,7 +10,7 @@ from benchmarks.data.vectors import minilm_folder
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import replacing
 
-# Tokens of a gloss that are read; 2 % of glosses have more.
+# Tokens of a gloss that are read; 0.2 % of glosses have more.
 LENGTH = 64
 
 
