@@ -20,10 +20,10 @@ OTHERS = [
     ROOT / "keras_compembed_command.py",
     *sorted((ROOT / "keras_compembed").rglob("*.py")),
 ]
-# The papers' tables are as long as the papers need.
+# The papers' tables are as long as the papers need, and do not count.
 LONG = ("papers.md",)
 WORDS_OF_A_PAGE = 1_200
-WORDS_OF_ALL_PAGES = 20_000
+WORDS_OF_ALL_PAGES = 18_500
 WORDS_OF_A_SENTENCE = 30
 FIGURES_OF_A_SENTENCE = 3
 
@@ -163,7 +163,12 @@ def check_file(path):
 
 def check_sizes():
     """Yields a line for each page that is too long, and for all of them."""
-    counts = {path: len(path.read_text().split()) for path in PAGES}
+    counts = {}
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        if path.name in LONG:
+            text = re.sub(r"(?m)^\|.*$", "", text)
+        counts[path] = len(text.split())
     for path, count in counts.items():
         if count > WORDS_OF_A_PAGE and path.name not in LONG:
             yield f"{path.name}: {count} words of {WORDS_OF_A_PAGE}"
