@@ -65,7 +65,7 @@ def test_next_item(tmp_path, capsys):
 
 
 def test_recommend_places(tmp_path, monkeypatch):
-    methods = {"small": kc.methods.Codes(6, 16)}
+    methods = {"small": kc.methods.Codes(10, 16)}
     monkeypatch.setattr(recommend_places, "METHODS", methods)
     # Users of five kinds, who mostly keep to places of their kind.
     rng = np.random.default_rng(0)
@@ -77,9 +77,9 @@ def test_recommend_places(tmp_path, monkeypatch):
         rows = [[user, *np.flatnonzero(row)] for user, row in enumerate(part)]
         lines = [" ".join(map(str, row)) for row in rows]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
-    flags = ["--data", str(tmp_path), "--output", str(tmp_path), "--width=16"]
+    flags = ["--data", str(tmp_path), "--output", str(tmp_path), "--width=32"]
     # Two batches an epoch.
-    flags += ["--epochs=60", "--fine-tune-epochs=60"]
+    flags += ["--epochs=60", "--fine-tune-epochs=200"]
     results = recommend_places.main(flags)
     # 20 of 180 places by chance would be 0.11.
     for name in ("table", "small"):
