@@ -6,11 +6,12 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
-from ai_edge_litert.interpreter import Interpreter
 from litert_quantizer import Quantizer
 from litert_quantizer import qtyping
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
+
+from benchmarks.common.litert import File
 
 _LOOKUP = schema.BuiltinOperator.EMBEDDING_LOOKUP
 
@@ -59,15 +60,10 @@ class LiteRTQuantizer:
                 qtyping.QuantGranularity[granularity],
             )
             contents = bytes(quantizer.quantize().quantized_model)
-        interpreter = Interpreter(model_content=contents)
-        (inputs,) = interpreter.get_input_details()
-        (outputs,) = interpreter.get_output_details()
-        interpreter.resize_tensor_input(inputs["index"], [len(table)])
-        interpreter.allocate_tensors()
-        ids = np.arange(len(table), dtype="int32")
-        interpreter.set_tensor(inputs["index"], ids)
-        interpreter.invoke()
-        return interpreter.get_tensor(outputs["index"])
+        file = File(contents, {None: (len(table),)})
+        file.run(np.arange(len(table), dtype="int32"))
+        (rows,) = file.outputs().values()
+        return rows
 
 
 def _write_lookup(table, path):

@@ -165,12 +165,18 @@ class Following(OfTable):
         return [kc.compression.RecodeEmbeddings(every)]
 
 
+def copy_of(model):
+    """A copy with the same weights."""
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
 class Rounded(Way):
     """Fixed rows of LiteRT Quantizer; the rest of the model is tuned."""
 
     def model(self, task, chosen, table_model, seed):
-        copy = keras.models.clone_model(table_model)
-        copy.set_weights(table_model.get_weights())
+        copy = copy_of(table_model)
         for name, method in chosen.items():
             layer = copy.get_layer(name)
             layer.embeddings.assign(method.rows(layer.embeddings.numpy()))
@@ -182,9 +188,7 @@ class WhileTuned(Way):
     """The smallest numbers of a table become 0 while it is tuned."""
 
     def model(self, task, chosen, table_model, seed):
-        copy = keras.models.clone_model(table_model)
-        copy.set_weights(table_model.get_weights())
-        return copy
+        return copy_of(table_model)
 
     def callbacks(self, task, chosen, steps):
         return [
