@@ -46,7 +46,10 @@ def parse_arguments(argv=None):
 
 def read(folder, name):
     """Dict from users to their places. 0 is padding: places begin at 1."""
-    (path,) = pathlib.Path(folder).glob(f"{name}.txt*")
+    paths = [*pathlib.Path(folder).glob(f"{name}.txt*")]
+    if len(paths) != 1:
+        raise SystemExit(f"--data must have one {name}.txt. Received: {folder}")
+    (path,) = paths
     opened = lzma.open if path.suffix == ".xz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         rows = [np.array(line.split(), "int32") for line in file]

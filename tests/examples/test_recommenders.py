@@ -86,6 +86,8 @@ def test_recommend_places(tmp_path, monkeypatch):
         assert results[name]["recall_at_20"] > 0.6
     path = tmp_path / "small.tflite"
     assert path.stat().st_size == results["small"]["file_bytes"]
+    with pytest.raises(SystemExit, match="--data must have one train.txt"):
+        recommend_places.main(["--data", str(tmp_path / "no")])
 
 
 @pytest.mark.parametrize(
