@@ -247,23 +247,18 @@ def kinds_of_models():
     return of_columns(Models.columns, read("codes/models"))
 
 
-SPARSE_ADAM = "SparseRowOptimizer(Adam)"
-
-
-def steps_of_rows():
-    """Steps of codes that are learned and of anchors, at several sizes."""
-    codes = by_size(
-        read("codes/training_step"),
-        {n: f"codes, `{n}`" for n in ("Adam", SPARSE_ADAM)},
-        *("cpu_milliseconds", "input_dim", "rows"),
+def training_steps():
+    """Steps of layers at several sizes, to that of the table with Adam."""
+    sparse = "SparseRowOptimizer(Adam)"
+    layers = (
+        *("table", "codes, fixed", "codes, fixed, pooled"),
+        *("codes that follow", "codes, softmax", "int4, rows learn"),
+        *("anchors", "anchors, lazy", "anchors, sparse"),
     )
-    pairs = (("dense", "Adam"), ("sparse", SPARSE_ADAM))
-    anchors = by_size(
-        read("anchors/storage"),
-        {f"{s}, {n}": f'anchors, `"{s}"`, `{n}`' for s, n in pairs},
-        *("cpu_milliseconds", "input_dim", "rows"),
-    )
-    return "\n".join([codes, *anchors.splitlines()[2:]])
+    labels = {f"{layer}; {sparse}": layer for layer in layers}
+    labels["codes, softmax; Adam"] = "codes, softmax, with `Adam`"
+    rows = read("codes/training_step")
+    return by_size(rows, labels, "ratio", "input_dim", "rows")
 
 
 def lookup_files():
@@ -329,7 +324,7 @@ def head_to_head():
 TABLES = {
     "comparison.best": winners,
     "codes.learning": code_learning,
-    "codes.training_step": steps_of_rows,
+    "codes.training_step": training_steps,
     "codes.models": kinds_of_models,
     "litert.lookups": lookup_files,
     "litert.whole_models": whole_models,

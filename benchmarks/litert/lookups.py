@@ -17,13 +17,10 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from benchmarks.common import litert
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from keras_compembed.litert import flatbuffer
-from keras_compembed.reports.plots import write_labels
-from keras_compembed.utils.files import replacing
 
 # Rows of tables; more of them are these again, at other places. No other
 # tensor has so many.
@@ -41,7 +38,6 @@ QUANTIZED = {
     "quantized, int2": (2, None),
     "quantized, int4 rank 16": (4, 16),
 }
-COLOURS = {"table": "#8c8c8c", "quantized": "#4a69bd", "codes": "#c4650a"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +63,6 @@ class Lookups(Benchmark):
         "codes": ("16x16", "32x16", "8x256", "32x16 concat"),
         "quantize": ("float32", "float16", "int8", "int8_codebooks"),
         "full_dim": Flag(100_000, "rows of tables with all of --quantize"),
-        "picture": Flag(
-            None, "file to draw, of the tables of --full-dim", pathlib.Path
-        ),
-        "picture_length": Flag(128, "ids of the look-ups drawn"),
     }
     quick = {
         "output_dim": 32,
@@ -124,15 +116,6 @@ class Lookups(Benchmark):
                         rng,
                     )
                 yield {"file_bytes": len(content), "lengths": found}
-
-    def finish(self, rows):
-        if self.args.picture:
-            drawn = [
-                row
-                for row in rows
-                if row["row"]["input_dim"] == self.args.full_dim
-            ]
-            draw(drawn, self.args.picture_length, self.args.picture)
 
 
 def row_of(input_dim, pooled, codes, quantize):
@@ -262,42 +245,6 @@ def repeat_rows(model, input_dim):
             buffer.data = np.resize(rows, (input_dim, rows.shape[1])).reshape(
                 -1
             )
-
-
-def draw(rows, length, path):
-    """Draws time against bytes, for rows and for their mean."""
-    import matplotlib.figure
-    import matplotlib.ticker
-
-    figure = matplotlib.figure.Figure((5, 7), dpi=160, layout="constrained")
-    panels, labels = list(figure.subplots(2, sharex=True)), ([], [])
-    for row in rows:
-        kind = row["name"].partition(" ")[0].rstrip(",")
-        if row["row"]["codes"] and not row["name"].endswith(" int8"):
-            continue
-        size = tables.mean(row, "file_bytes") / 1e6
-        time = tables.mean(row, f"lengths.{length}.latency_ratio")
-        panels[row["row"]["pooled"]].plot(size, time, "o", color=COLOURS[kind])
-        labels[row["row"]["pooled"]].append(
-            (size, time, row["name"], COLOURS[kind])
-        )
-    for axes, title in zip(panels, ("", "mean of "), strict=True):
-        axes.axhline(1, color="0.75", lw=0.8, ls="--", zorder=0)
-        axes.set(xscale="log", yscale="log", title=f"{title}{length} rows")
-        axes.set_ylabel("time, float32 table = 1")
-        axes.margins(x=0.3, y=0.2)
-        axes.yaxis.set_major_locator(
-            matplotlib.ticker.LogLocator(subs=(1, 2, 5))
-        )
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-    panels[-1].set_xlabel("size of the file (MB)")
-    for axes, points in zip(panels, labels, strict=True):
-        write_labels(figure, axes, points, [[point[:2]] for point in points])
-    with replacing(path, overwrite=True) as temporary:
-        suffix = path.suffix.removeprefix(".") or "png"
-        figure.savefig(temporary, format=suffix)
 
 
 main = functools.partial(run, Lookups)
