@@ -17,22 +17,20 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
-from examples.plots import plot_accuracy_against_size
+from benchmarks.data.vectors import load_glove
 from keras_compembed.anchors.anchor_initializer import Dynamic
 from keras_compembed.anchors.anchor_initializer import Given
 from keras_compembed.anchors.anchor_initializer import Mixed
+from keras_compembed.anchors.sparse_coding import sparse_code
 
 # Adam's rate falls to this part of its start, not to 0: T must be able to
 # settle.
 _LAST_RATE = 0.02
 _TEST_BATCH = 512
 _TUNING_RATE, _TUNING_EPOCHS = 5e-4, 2
-# Near words of a word that co-occurrence relates it to.
-_NEAREST = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +64,15 @@ class Row:
 
 
 IMDB = Task("imdb", "imdb", "mean", 400, 64, 8, 128, 3e-3)
-NEWSGROUPS = Task(
-    "newsgroups", "20newsgroups", "mean", 300, 256, 10, 128, 5e-3, 0.3
-)
 NEWSGROUPS_CNN = Task(
     "newsgroups cnn", "20newsgroups", "cnn", 100, 128, 6, 64, 2e-3, 0.5
 )
+# As wide as the vectors of GloVe.
+IMDB_50, NEWSGROUPS_CNN_50 = (
+    dataclasses.replace(task, name=f"{task.name} 50", width=50)
+    for task in (IMDB, NEWSGROUPS_CNN)
+)
+QUICK_CNN = Task("words cnn", "generated", "cnn", 12, 8, 2, 32, 1e-2, 0.1, 4)
 
 
 def ant(num_anchors=10, l1=1e-4, **arguments):
@@ -79,97 +80,81 @@ def ant(num_anchors=10, l1=1e-4, **arguments):
 
 
 def imdb_rows():
-    def row(name, layer=None, *args, **kwargs):
-        return Row(name, IMDB, layer, *args, **kwargs)
-
-    def by_l1(l1):
-        return row(f"l1 {l1:.0e}".replace("e-0", "e-"), ant(10, l1))
-
-    def kept(nonzeros):
-        name = f"{nonzeros:,} kept"
-        layer = ant(10, 1e-5)
-        return row(name, layer, length=8.0, kept_nonzeros=nonzeros)
-
-    target = ant(10, 1e-5, target_nonzeros=50_000)
-    signed = ant(10, 0.0, non_negative=False)
+    signed = ant(l1=0.0, non_negative=False)
     return [
-        row("full table"),
-        *map(by_l1, (3e-5, 1e-4, 1e-5, 3e-4, 1e-3)),
-        *map(kept, (80_000, 40_000)),
-        row("by tf-idf", ant(), "tf-idf"),
-        row("by tf-idf, WordNet", ant(), "tf-idf", relations="wordnet"),
-        row("by frequency", ant(), "frequency"),
-        row("by frequency, WordNet", ant(), "frequency", relations="wordnet"),
-        row("target 50,000", target),
-        row("subgradient", signed, subgradient=3e-5),
+        Row("full table", IMDB),
+        Row("l1 3e-5", IMDB, ant(l1=3e-5)),
+        Row("l1 1e-4", IMDB, ant()),
+        Row("by tf-idf", IMDB, ant(), "tf-idf"),
+        Row("by tf-idf, WordNet", IMDB, ant(), "tf-idf", relations="wordnet"),
+        Row("subgradient", IMDB, signed, subgradient=3e-5),
+        Row("full table", IMDB_50),
+        Row("full table, GloVe / 5", IMDB_50, None, "glove", 0.2),
+        Row("l1 1e-4", IMDB_50, ant()),
+        Row("by tf-idf, GloVe", IMDB_50, ant(), "tf-idf, glove"),
     ]
 
 
-def newsgroups_rows(task, length):
-    # Anchors start with numbers of about 1.
-    def row(name, layer=None, *args, **kwargs):
-        if layer is not None:
-            kwargs.setdefault("length", length)
-        return Row(name, task, layer, *args, **kwargs)
+def newsgroups_rows():
+    def kept(task, more="", anchors="dynamic", relations=None, **settings):
+        # Anchors start with numbers of about 1.
+        length = {128: 11.3, 50: 7.1}[task.width]
+        if "glove" in anchors:
+            length = 1.0
+        layer = ant(50, 0.1, threshold="learning_rate", **settings)
+        name = "250,000 kept"
+        name += f", by {anchors}" * (anchors != "dynamic") + more
+        return Row(name, task, layer, anchors, length, relations, 250_000)
 
-    def layer(**kwargs):
-        return ant(50, 0.1, threshold="learning_rate", **kwargs)
-
-    def kept(name="250,000 kept", *args, nonzeros=250_000, **kwargs):
-        return row(name, layer(), *args, kept_nonzeros=nonzeros, **kwargs)
-
-    def by(anchors, relations=None, name=""):
-        name = f"250,000 kept, by {anchors}{name}"
-        return kept(name, anchors, relations=relations)
-
-    def mixture(kind):
-        return row(f"two sets, {kind}", layer(num_mixtures=2, activation=kind))
-
-    signed = layer(non_negative=False)
+    wide, cnn = NEWSGROUPS_CNN, NEWSGROUPS_CNN_50
+    by_glove = functools.partial(kept, cnn, anchors="tf-idf, glove")
+    fitted = {"fit": 4, "non_negative": False}
+    sets = {"num_mixtures": 5, "activation": "softmax"}
     return [
-        row("full table"),
-        kept(),
-        by("tf-idf"),
-        by("tf-idf", "wordnet", ", WordNet"),
-        by("tf-idf", "wordnet, two steps", ", WordNet, two steps"),
-        by("tf-idf", "co-occurrence", ", co-occurrence"),
-        by("frequency"),
-        kept("130,000 kept", nonzeros=130_000),
-        *map(mixture, ("sparsemax", "softmax", "entmax")),
-        row("250,000 kept, signed", signed, kept_nonzeros=250_000),
+        Row("full table", wide),
+        kept(wide),
+        kept(wide, "", "tf-idf"),
+        kept(wide, ", WordNet", "tf-idf", "wordnet"),
+        kept(wide, ", co-occurrence", "tf-idf", "co-occurrence"),
+        Row("full table", cnn, kept_nonzeros=0),
+        Row("full table, GloVe", cnn, None, "glove", kept_nonzeros=0),
+        Row("full table, GloVe / 5", cnn, None, "glove", 0.2, None, 0),
+        kept(cnn),
+        by_glove(),
+        kept(cnn, "", "tf-idf"),
+        kept(cnn, ", own entry 0.1", "tf-idf", own=0.1),
+        kept(cnn, "", "frequency, glove"),
+        by_glove(", own entry 0.1", own=0.1),
+        kept(cnn, ", own entry 0.1", "frequency, glove", own=0.1),
+        by_glove(", T of GloVe", **fitted),
+        kept(cnn, ", signed", non_negative=False),
+        kept(cnn, ", negative pairs", negative_weight=10.0),
+        kept(cnn, ", five sets", **sets),
+        kept(cnn, ", five sets, T 30 times", scale=30.0, **sets),
     ]
 
 
 def quick_rows():
     words = Task("words", "generated", "mean", 12, 8, 3, 32, 2e-2)
-    cnn = Task("words cnn", "generated", "cnn", 12, 8, 2, 32, 5e-3, 0.1, 4)
-    mixture = ant(4, 1e-3, num_mixtures=2, activation="sparsemax")
-    layer, signed = ant(4, 1e-3), ant(4, 0.0, non_negative=False)
-    kept = {"length": 2.0, "kept_nonzeros": 150}
+    layer, sets = ant(4, 1e-3), {"num_mixtures": 2, "activation": "softmax"}
     return [
         Row("full table", words),
         Row("l1 1e-3", words, layer),
-        Row("frequency", words, layer, "frequency", **kept),
-        Row("relations", words, layer, "tf-idf", relations="co-occurrence"),
-        Row("subgradient", words, signed, subgradient=1e-3),
-        Row("mixture", cnn, mixture),
+        Row("mixture", QUICK_CNN, ant(4, 1e-3, **sets)),
     ]
 
 
 class Classification(Benchmark):
     choices = {
-        "tasks": (IMDB.name, NEWSGROUPS.name, NEWSGROUPS_CNN.name),
-        "picture": Flag(None, "folder for pictures ant_TASK.png", pathlib.Path),
+        "tasks": tuple(
+            task.name
+            for task in (IMDB, NEWSGROUPS_CNN, IMDB_50, NEWSGROUPS_CNN_50)
+        ),
     }
     quick = {"tasks": ("words", "words cnn")}
 
     def rows(self):
-        rows = [
-            *(quick_rows() if self.args.quick else ()),
-            *imdb_rows(),
-            *newsgroups_rows(NEWSGROUPS, 16.0),
-            *newsgroups_rows(NEWSGROUPS_CNN, 11.3),
-        ]
+        rows = [*quick_rows(), *imdb_rows(), *newsgroups_rows()]
         return [row for row in rows if row.task.name in self.args.tasks]
 
     @functools.lru_cache(maxsize=1)  # noqa: B019
@@ -178,191 +163,139 @@ class Classification(Benchmark):
         return text_ids.read(task.data, folder, task.length)
 
     def measure(self, row, seed):
-        return Training(row, self.texts(row.task), seed, self).measure()
-
-    def finish(self, rows):
-        if self.args.picture is None:
-            return
-        for task in self.args.tasks:
-            of_task = [
-                row for row in rows if row["row"]["task"]["name"] == task
-            ]
-            path = self.args.picture / f"ant_{task.replace(' ', '_')}.png"
-            draw(of_task, path)
-
-
-class Training:
-    """Trains and measures one row."""
-
-    def __init__(self, row, texts, seed, benchmark):
-        self.row, self.task, self.seed = row, row.task, seed
-        self.texts, self.benchmark = texts, benchmark
-
-    def measure(self):
-        keras.utils.set_random_seed(self.seed)
+        keras.utils.set_random_seed(seed)
+        task, texts = row.task, self.texts(row.task)
         start = time.time()
-        model = self.train(self.embedding())
+        model = build(self.embedding(row, seed), task, texts.num_classes)
+        steps = task.epochs * -(-len(texts.train[0]) // task.batch_size)
+        rate = keras.optimizers.schedules.CosineDecay(
+            task.learning_rate, steps, alpha=_LAST_RATE
+        )
+        self.fit(model, rate, task, task.epochs)
         seconds = time.time() - start
         layer = model.get_layer("words")
-        if self.row.kept_nonzeros:
+        if row.kept_nonzeros:
             transform = layer.get_transform()
-            layer.assign_transform(
-                transform.keep_largest(self.row.kept_nonzeros)
-            )
-        if isinstance(layer, kc.ANTEmbedding):
+            layer.assign_transform(transform.keep_largest(row.kept_nonzeros))
+        if row.layer:
             model = kc.strip(model)
-            layer = model.get_layer("words")
-        self.compile(model, keras.optimizers.Adam(_TUNING_RATE))
-        if self.row.kept_nonzeros:
-            model.fit(
-                *self.texts.train,
-                batch_size=self.task.batch_size,
-                epochs=_TUNING_EPOCHS,
-                verbose=0,
-            )
+        tuned = _TUNING_EPOCHS if row.kept_nonzeros is not None else 0
+        self.fit(model, _TUNING_RATE, task, tuned)
         size = kc.size_report(model).embeddings[0]
-        parameters = size.num_values
-        if size.num_anchors is None:
-            parameters = size.input_dim * size.output_dim
-        whole = len(self.texts.words) * self.task.width
+        whole = size.input_dim * size.output_dim
+        parameters = size.num_values if row.layer else whole
         return {
             "parameters": parameters,
             "times_fewer": whole / parameters,
             "nonzeros": size.num_nonzeros,
             "bytes": size.stored_bytes,
-            "train": accuracy(model, self.texts.train),
-            "valid": accuracy(model, self.texts.valid),
-            "test": accuracy(model, self.texts.test),
+            "train": accuracy(model, texts.train),
+            "valid": accuracy(model, texts.valid),
+            "test": accuracy(model, texts.test),
             "seconds": round(seconds),
         }
 
-    def train(self, embedding):
-        task = self.task
-        model = build(embedding, task, self.texts.num_classes)
-        steps = task.epochs * -(-len(self.texts.train[0]) // task.batch_size)
-        rate = keras.optimizers.schedules.CosineDecay(
-            task.learning_rate, steps, alpha=_LAST_RATE
-        )
-        self.compile(model, keras.optimizers.Adam(rate))
-        model.fit(
-            *self.texts.train,
-            batch_size=task.batch_size,
-            epochs=task.epochs,
-            verbose=0,
-        )
-        return model
+    def fit(self, model, rate, task, epochs):
+        compile_model(model, rate, self.jit_compile)
+        if epochs:
+            model.fit(
+                *self.texts(task).train,
+                batch_size=task.batch_size,
+                epochs=epochs,
+                verbose=0,
+            )
 
-    def compile(self, model, optimizer):
-        model.compile(
-            optimizer,
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            jit_compile=self.benchmark.jit_compile,
-        )
-
-    def embedding(self):
-        row, texts = self.row, self.texts
+    def embedding(self, row, seed):
+        texts = self.texts(row.task)
+        size = len(texts.words), row.task.width
+        shared = {"mask_zero": row.task.encoder == "mean", "name": "words"}
+        glove = None
+        if "glove" in row.anchors:
+            glove = row.length * glove_table(texts.words, seed)
         if row.layer is None:
-            return keras.layers.Embedding(
-                len(texts.words),
-                self.task.width,
-                mask_zero=self.task.encoder == "mean",
-                name="words",
-            )
-        regularizer = None
+            layer = keras.layers.Embedding(*size, **shared)
+            if glove is not None:
+                layer.build()
+                layer.set_weights([glove])
+            return layer
+        settings = dict(row.layer)
+        number, sets = settings.pop("num_anchors"), {}
+        num_sets = sets["num_sets"] = settings.pop("num_mixtures", 1)
+        sets["mixture"] = settings.pop("activation", None)
         if row.subgradient:
-            regularizer = keras.regularizers.L1(row.subgradient)
-        arguments = options(row.layer, regularizer)
-        anchors = self.anchors(row.layer)
-        if row.relations:
-            ids = anchors.choose(len(texts.words), row.layer["num_anchors"])
-            arguments["relations"] = find_relations(
-                row.relations, texts, ids, self.benchmark
-            )
-        arguments["anchors"] = anchors
-        return kc.ANTEmbedding(
-            len(texts.words),
-            self.task.width,
-            mask_zero=self.task.encoder == "mean",
-            name="words",
-            **arguments,
-        )
-
-    def anchors(self, layer):
-        row, texts = self.row, self.texts
-        sets = layer.get("num_mixtures", 1)
-        if row.anchors == "frequency":
-            chosen = kc.anchors.Frequency(texts.counts, seed=self.seed)
-        elif row.anchors == "tf-idf":
-            chosen = kc.anchors.Frequency(tf_idf(texts), seed=self.seed)
-        else:
-            chosen = Dynamic(self.seed)
-        shape = layer["num_anchors"] // sets, self.task.width
-        ids = chosen.choose(len(texts.words), shape[0])
+            sets["regularizer"] = keras.regularizers.L1(row.subgradient)
+        own, fit = settings.pop("own", 1), settings.pop("fit", None)
+        scale = settings.pop("scale", 1)
+        ids = self.chosen(row, texts, seed, number // num_sets)
         parts = []
-        for seed in range(sets):
-            basis = Dynamic(sets * self.seed + seed).vectors(*shape)
-            basis *= row.length / np.sqrt(self.task.width)
-            parts.append(Given(basis, ids=ids))
-        return parts[0] if sets == 1 else Mixed(parts)
-
-
-def options(settings, regularizer=None):
-    """Arguments of `ANTEmbedding` from settings as a record has them."""
-    arguments = dict(settings)
-    own = {
-        name: arguments.pop(name)
-        for name in ("non_negative", "threshold", "target_nonzeros")
-        if name in arguments
-    }
-    arguments["l1"] = kc.anchors.L1(arguments["l1"], **own)
-    sets = arguments.pop("num_mixtures", 1)
-    activation = arguments.pop("activation", None)
-    arguments["transform"] = kc.anchors.Transform(
-        mixture=activation, num_sets=sets, regularizer=regularizer
-    )
-    return arguments
-
-
-def tf_idf(texts):
-    """The TF-IDF of words in training texts, as `anchors.Frequency` has it."""
-    ids = texts.train[0]
-    documents = [np.unique(row) for row in ids]
-    frequency = np.bincount(ids.ravel(), minlength=len(texts.words))
-    inside = np.bincount(np.concatenate(documents), minlength=len(texts.words))
-    scores = frequency * np.log(len(ids) / np.maximum(inside, 1))
-    scores[[text_ids.PAD, text_ids.UNKNOWN]] = 0
-    return scores
-
-
-def find_relations(name, texts, ids, benchmark):
-    """Relations by the name of a row, those of `ids` at least."""
-    if name == "co-occurrence":
-        return kc.anchors.Relations.from_tokens(
-            texts.train[0],
-            len(texts.words),
-            top=_NEAREST,
-            min_count=3,
-            min_information=1.0,
-            ignore=(text_ids.PAD, text_ids.UNKNOWN),
+        for index in range(num_sets):
+            basis = Dynamic(num_sets * seed + index)
+            basis = basis.vectors(number // num_sets, size[1])
+            basis *= row.length / np.sqrt(size[1])
+            parts.append(Given(basis if glove is None else glove[ids], ids))
+        layer = kc.ANTEmbedding(
+            *size,
+            number,
+            parts[0] if num_sets == 1 else Mixed(parts),
+            kc.anchors.Transform(**sets),
+            kc.anchors.L1(**settings),
+            self.relations(row.relations, texts),
+            **shared,
         )
-    found = read_wordnet(texts.words, benchmark.folder)
-    if name == "wordnet, two steps":
-        return found | two_steps(found, ids)
-    return found
+        layer.build()
+        transform = layer.get_transform()
+        if fit:
+            transform = sparse_code(glove, glove[ids], fit, False)
+        table = transform.dense_rows() * scale
+        table[ids[ids >= 0]] *= own
+        layer.assign_transform(table)
+        return layer
+
+    def relations(self, name, texts):
+        if name == "co-occurrence":
+            ignored = text_ids.PAD, text_ids.UNKNOWN
+            return near_words(texts.train[0], len(texts.words), ignored)
+        return name and read_wordnet(texts.words, self.folder)
+
+    def chosen(self, row, texts, seed, number):
+        """Ids of the words that are anchors; -1 for none."""
+        by, chosen = row.anchors.removesuffix(", glove"), Dynamic(seed)
+        if by == "frequency":
+            chosen = kc.anchors.Frequency(texts.counts, seed=seed)
+        if by == "tf-idf":
+            documents = [ids[ids > text_ids.UNKNOWN] for ids in texts.train[0]]
+            chosen = kc.anchors.Frequency(documents=documents, seed=seed)
+        return chosen.choose(len(texts.words), number)
 
 
-def two_steps(relations, ids):
-    """Relations of `ids` with what is related to those related to them."""
-    number = relations.input_dim
-    first, second = np.divmod(relations.keys, number)
-    kept = np.isin(first, ids)
-    first, middle = first[kept], second[kept]
-    starts = np.searchsorted(relations.keys, middle * number)
-    ends = np.searchsorted(relations.keys, (middle + 1) * number)
-    last = [second[a:b] for a, b in zip(starts, ends, strict=True)]
-    pairs = np.repeat(first, ends - starts), np.concatenate(last)
-    return kc.anchors.Relations(np.stack(pairs, axis=1), number)
+def compile_model(model, rate, jit_compile):
+    model.compile(
+        keras.optimizers.Adam(rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=jit_compile,
+    )
+
+
+def glove_table(words, seed):
+    """Vectors of GloVe; short random ones for words that it lacks."""
+    known, vectors = load_glove()
+    rng = np.random.default_rng(seed)
+    table = rng.uniform(-0.25, 0.25, (len(words), vectors.shape[1]))
+    table = table.astype("float32")
+    places = {word: place for place, word in enumerate(known)}
+    for row, word in enumerate(words):
+        if word in places:
+            table[row] = vectors[places[word]]
+    return table
+
+
+def near_words(tokens, number, ignore=()):
+    """Relations of words that are often within 10 words of each other."""
+    kept = {"top": 10, "min_count": 3, "min_information": 1.0}
+    return kc.anchors.Relations.from_tokens(
+        tokens, number, ignore=ignore, **kept
+    )
 
 
 def read_wordnet(words, folder):
@@ -396,26 +329,6 @@ def build(embedding, task, num_classes):
 
 def accuracy(model, part):
     return model.evaluate(*part, batch_size=_TEST_BATCH, verbose=0)[1]
-
-
-def draw(rows, path):
-    """Accuracy against the bytes of table or anchors and sparse rows."""
-    points = []
-    for row in rows:
-        full = row["name"] == "full table"
-        kept = row["name"] == f"{row['row']['kept_nonzeros'] or 0:,} kept"
-        if full or kept or row["name"].startswith("l1 "):
-            figures = row["runs"][0]["figures"]
-            size = f"{figures['nonzeros']:,} non-zeros" if not full else ""
-            points.append(
-                {
-                    "name": size or "baseline: full table",
-                    "embedding_bytes": figures["bytes"],
-                    "keras_accuracy": figures["test"],
-                }
-            )
-    if len(points) > 1:
-        plot_accuracy_against_size(points, path, overwrite=True)
 
 
 main = functools.partial(run, Classification)

