@@ -14,7 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks.anchors.classification import near_words
+from benchmarks.anchors.classification import read_wordnet
 from benchmarks.common import word_lstm
+from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data.words import Text
@@ -27,23 +30,34 @@ class Row:
 
     name: str
     num_anchors: int | None = None
-    l1: float | None = None
+    nonzeros: int | None = None
+    by: str = "dynamic"
+    relations: bool = False
+    negative_weight: float = 0.0
+    num_sets: int = 1
+
+
+ROWS = [
+    Row("table"),
+    Row("1,000 anchors", 1000, 210_000),
+    Row("100 anchors", 100, 30_000),
+    Row("100 by frequency", 100, 30_000, "frequency"),
+    Row("100 by frequency, relations", 100, 30_000, "frequency", True),
+    Row("100, relations, negative", 100, 30_000, "frequency", True, 1.0),
+    Row("5 sets of 20", 100, 30_000, num_sets=5),
+]
 
 
 class TiedWords(Benchmark):
-    settings = word_lstm.recipe_flags(epochs=1)
-    choices = {
-        "num_anchors": (500, 1000),
-        "l1": (1e-5,),
+    settings = word_lstm.recipe_flags(epochs=2) | {
+        "first_l1": Flag(1e-5, "of the first epoch; then a target leads it")
     }
-    quick = word_lstm.QUICK | {"num_anchors": (6,), "l1": (1e-3,)}
+    quick = word_lstm.QUICK
 
     def rows(self):
-        return [Row("table")] + [
-            Row(f"{number} anchors, l1 {l1:g}", number, l1)
-            for number in self.args.num_anchors
-            for l1 in self.args.l1
-        ]
+        if self.args.quick:
+            return [Row("table"), Row("anchors", 6, 60, "frequency", True)]
+        return ROWS
 
     @functools.cached_property
     def text(self):
@@ -52,17 +66,22 @@ class TiedWords(Benchmark):
     def measure(self, row, seed):
         text, recipe = self.text, word_lstm.Recipe.of(self.args, seed)
         keras.utils.set_random_seed(seed)
-        embedding = make_embedding(row, len(text.vocabulary), recipe)
+        embedding = self.embedding(row, recipe)
         steps = len(text.ids["train"]) // (recipe.batch_size * recipe.steps)
-        model = TiedLanguageModel(
-            embedding,
-            text.counts,
-            recipe,
-            steps * recipe.epochs,
-            self.jit_compile,
-        )
+        sizes = text.counts, recipe, steps * recipe.epochs
+        model = TiedLanguageModel(embedding, *sizes, self.jit_compile)
         model.build((recipe.batch_size, recipe.steps))
-        _, seconds = word_lstm.train(model, text)
+
+        def hold_l1(step, logs):
+            if row.nonzeros and model.optimizer.iterations < steps:
+                embedding.l1 = self.args.first_l1
+
+        hold = keras.callbacks.LambdaCallback(on_train_batch_begin=hold_l1)
+        _, seconds = word_lstm.train(model, text, [hold])
+        if row.nonzeros:
+            transform = embedding.get_transform()
+            print(f"  {transform.nnz} before the smallest are dropped")
+            embedding.assign_transform(transform.keep_largest(row.nonzeros))
         return {
             "valid": word_lstm.perplexity(model, text, "valid"),
             "test": word_lstm.perplexity(model, text, "test"),
@@ -70,28 +89,48 @@ class TiedWords(Benchmark):
             "seconds": seconds,
         }
 
-
-def make_embedding(row, num_words, recipe):
-    if row.num_anchors is None:
-        return keras.layers.ReversibleEmbedding(
-            num_words,
-            recipe.units,
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=0.1, seed=recipe.seed
-            ),
+    def embedding(self, row, recipe):
+        number = len(self.text.vocabulary)
+        if row.num_anchors is None:
+            return plain_table(number, recipe.units, recipe.seed)
+        # A few short numbers, the layer's own start, would give rare words
+        # no gradient to grow by.
+        start = keras.initializers.RandomUniform(
+            0.0, row.num_anchors**-0.5, seed=recipe.seed
         )
-    # A few short numbers, the layer's own start, would give rare words no
-    # gradient to grow by.
-    start = keras.initializers.RandomUniform(
-        0.0, row.num_anchors**-0.5, seed=recipe.seed
-    )
-    return kc.ANTEmbedding(
-        num_words,
-        recipe.units,
-        num_anchors=row.num_anchors,
-        anchors=Dynamic(recipe.seed),
-        transform=kc.anchors.Transform("lazy", initializer=start),
-        l1=row.l1,
+        anchors = Dynamic(recipe.seed)
+        if row.by == "frequency":
+            anchors = kc.anchors.Frequency(self.text.counts, seed=recipe.seed)
+        activation = "softmax" if row.num_sets > 1 else None
+        return kc.ANTEmbedding(
+            number,
+            recipe.units,
+            num_anchors=row.num_anchors,
+            anchors=anchors,
+            transform=kc.anchors.Transform(
+                "lazy", activation, start, num_sets=row.num_sets
+            ),
+            l1=kc.anchors.L1(
+                self.args.first_l1,
+                target_nonzeros=row.nonzeros,
+                negative_weight=row.negative_weight,
+            ),
+            relations=self.relations if row.relations else None,
+        )
+
+    @functools.cached_property
+    def relations(self):
+        words = self.text.vocabulary
+        near = near_words(self.text.ids["train"], len(words))
+        if self.args.quick:
+            return near
+        return near | read_wordnet(words, self.folder)
+
+
+def plain_table(num_words, width, seed):
+    start = keras.initializers.RandomNormal(stddev=0.1, seed=seed)
+    return keras.layers.ReversibleEmbedding(
+        num_words, width, embeddings_initializer=start
     )
 
 
@@ -106,13 +145,14 @@ class TiedLanguageModel(word_lstm.LanguageModel):
     """Predicts words with the matrix that it reads them with."""
 
     def __init__(
-        self, embedding, counts, recipe, total_steps, jit_compile="auto"
+        self, embedding, counts, recipe, total_steps, jit_compile, rate=None
     ):
         super().__init__(embedding, counts, recipe, total_steps, jit_compile)
         inner = self.optimizer
+        if rate is not None:
+            inner = keras.optimizers.Adam(rate, global_clipnorm=recipe.clipnorm)
         self.compile(
-            kc.optimizers.SparseRowOptimizer(inner),
-            jit_compile=jit_compile,
+            kc.optimizers.SparseRowOptimizer(inner), jit_compile=jit_compile
         )
 
     def build(self, input_shape):
@@ -131,12 +171,14 @@ class TiedLanguageModel(word_lstm.LanguageModel):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
+        # A lookup outside of the model's call forgets them.
+        others = sum(self.losses)
         features = tf.reshape(y_pred, (-1, self.recipe.units))
         labels = tf.cast(tf.reshape(y, (-1,)), "int64")
         softmax = self._sampled_loss if training else self._full_loss
         loss = tf.reduce_mean(softmax(features, labels))
         self.task_loss.update_state(loss)
-        return loss + sum(self.losses)
+        return loss + others
 
     def _full_loss(self, features, labels):
         logits = self.embedding(features, reverse=True) + self.bias

@@ -184,7 +184,7 @@ def make_model(embedding, text, recipe, jit_compile="auto"):
     return model
 
 
-def train(model, text):
+def train(model, text, callbacks=()):
     """Trains by the recipe; validation perplexity by epoch, and seconds."""
     size = model.recipe.batch_size
     start = time.time()
@@ -196,7 +196,7 @@ def train(model, text):
         validation_data=text.segments("valid", size, model.recipe.steps),
         validation_batch_size=size,
         verbose=0,
-        callbacks=[_ResetStates()],
+        callbacks=[_ResetStates(), *callbacks],
     ).history
     losses = history["val_task_loss"]
     return [math.exp(loss) for loss in losses], round(time.time() - start)
