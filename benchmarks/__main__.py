@@ -19,6 +19,7 @@ NAMES = (
     "codes.translation",
     "codes.training_step",
     "codes.models",
+    "anchors.books",
     "anchors.classification",
     "anchors.from_table",
     "anchors.language_model",

@@ -159,7 +159,8 @@ class WordTask:
 
     def features(self):
         """Input and features, Keras tensors."""
-        return word_features(len(self.counts), self.settings)
+        embedding = getattr(self, "class_embedding", None)
+        return word_features(len(self.counts), self.settings, embedding)
 
     def callbacks(self, model):
         return [state_reset(model)]
@@ -405,10 +406,11 @@ def make_encoder(task, args):
     return keras.Sequential(layers)
 
 
-def word_features(num_words, args):
+def word_features(num_words, args, embedding=None):
     """Ids of words, and features of a stateful LSTM."""
     ids = keras.Input(batch_shape=(args.batch_size, args.steps), dtype="int32")
-    features = keras.layers.Embedding(num_words, args.width)(ids)
+    embedding = embedding or keras.layers.Embedding(num_words, args.width)
+    features = embedding(ids)
     features = keras.layers.LSTM(
         args.units, return_sequences=True, stateful=True, unroll=True
     )(features)
