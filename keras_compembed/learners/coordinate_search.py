@@ -28,6 +28,8 @@ _ROWS_PER_CODEWORD = 4
 _BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
+# Rows by which the order of codebooks is chosen.
+_ORDER_ROWS = 256
 
 
 class GumbelBank:
@@ -286,63 +288,111 @@ def in_order(function, arguments):
     return parallel(itertools.starmap(task, arguments))
 
 
-def encode_rows(table, codebooks, rng):
-    """Codes by beam search, then improved by a few sweeps."""
+class Beams:
+    """The best few partial codes of each row, and what they leave of it."""
+
+    def __init__(self, rows, num_codebooks, codebook_size):
+        self.rests = rows[:, None]
+        self.distances = np.zeros((len(rows), 1), "float32")
+        shape = len(rows), 1, num_codebooks
+        self.codes = np.zeros(shape, code_dtype(codebook_size))
+
+    def extend(self, codewords, place, most):
+        """Chooses the subcodes at a place, and keeps `most` codes of a row."""
+        count, _, width = self.rests.shape
+        each = np.arange(count)[:, None]
+        scores = self.rests.reshape(-1, width) @ (-2 * codewords.T)
+        scores += np.einsum("kd,kd->k", codewords, codewords)
+        scores = scores.reshape(count, -1, len(codewords))
+        scores += self.distances[..., None]
+        scores = scores.reshape(count, -1)
+        most = min(most, scores.shape[1])
+        best = np.argpartition(scores, most - 1, axis=1)[:, :most]
+        self.distances = np.take_along_axis(scores, best, axis=1)
+        source, subcodes = np.divmod(best, len(codewords))
+        self.rests = self.rests[each, source]
+        self.rests -= codewords[subcodes]
+        self.codes = self.codes[each, source]
+        self.codes[..., place] = subcodes
+
+    def best(self):
+        """The best code of each row."""
+        return self.codes[
+            np.arange(len(self.codes)), self.distances.argmin(axis=1)
+        ]
+
+
+def rows_at_once(codebook_size, width, beam):
+    """How many rows have beams at a time, which bounds the memory."""
+    return max(1, _BEAM_SCORES // (beam * max(codebook_size, width)))
+
+
+def encode_rows(table, codebooks, rng, offset=0.0, known=None):
+    """Codes by beam search, then improved by a few sweeps.
+
+    A row keeps its code in `known` where that is better.
+    """
     num_codebooks, codebook_size, _ = codebooks.shape
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
     blocks = row_blocks(len(table), num_codebooks, codebook_size)
     seed = int(rng.integers(1 << 62))
-    found = in_order(
-        _encode_block, ((table[part], codebooks, seed) for part in blocks)
-    )
+    offset = np.asarray(offset, "float32")
+    sample = table[:: -(-len(table) // _ORDER_ROWS)] if len(table) else table
+    order = _best_order(np.asarray(sample, "float32") - offset, codebooks)
+    settings = codebooks, offset, order, seed
+
+    def arguments():
+        for part in blocks:
+            yield table[part], None if known is None else known[part], *settings
+
+    found = in_order(_encode_block, arguments())
     for part, of_block in zip(blocks, found, strict=True):
         codes[part] = of_block
     return codes
 
 
-def _encode_block(table, codebooks, seed):
+def _best_order(rows, codebooks):
+    """Codebooks as they stand, or those of most variance first."""
+    orders = [
+        np.arange(len(codebooks)),
+        np.argsort(-codebooks.var(axis=1).sum(axis=1), kind="stable"),
+    ]
+    return min(
+        orders,
+        key=lambda order: (
+            _beam_search(rows, codebooks, order).distances.min(axis=1).sum()
+        ),
+    )
+
+
+def _encode_block(table, known, codebooks, offset, order, seed):
     num_codebooks, codebook_size, width = codebooks.shape
     rng = np.random.default_rng(seed)
     sweeps = [Sweep(codebooks, rng) for _ in range(_SWEEPS)]
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
-    few = max(1, _BEAM_SCORES // (_BEAM * max(codebook_size, width)))
-    offset = np.float32(0)
+    few = rows_at_once(codebook_size, width, _BEAM)
     for part, rows in centred_chunks(table, offset, codebook_size):
         found = [
-            _beam_search(rows[start : start + few], codebooks)
+            _beam_search(rows[start : start + few], codebooks, order).best()
             for start in range(0, len(rows), few)
         ]
         codes[part] = np.concatenate(found)
-        residual = rows
-        subtract_codewords(residual, codes[part], codebooks)
+        rest = rows.copy()
+        subtract_codewords(rest, codes[part], codebooks)
         for sweep in sweeps:
-            sweep.run(residual, codes[part], 0.0, None, None)
+            sweep.run(rest, codes[part], 0.0, None, None)
+        if known is not None:
+            subtract_codewords(rows, known[part], codebooks)
+            before, after = (np.einsum("nd,nd->n", x, x) for x in (rows, rest))
+            worse = before <= after
+            codes[part][worse] = known[part][worse]
     return codes
 
 
-def _beam_search(rows, codebooks):
-    """Codes `(rows, num_codebooks)`, codebooks of most variance first."""
-    count, width = rows.shape
-    means = codebooks.mean(axis=1, keepdims=True)
-    codebooks = codebooks - means
-    squares = np.einsum("mkd,mkd->mk", codebooks, codebooks)
-    residuals = (rows - means.sum(axis=(0, 1)))[:, None]
-    codes = np.zeros((count, 1, len(codebooks)), "intp")
-    distances = np.zeros((count, 1), "float32")
-    each = np.arange(count)[:, None]
-    for m in np.argsort(-squares.sum(axis=1), kind="stable"):
-        codebook = codebooks[m]
-        scores = residuals.reshape(-1, width) @ codebook.T
-        scores *= -2
-        scores += squares[m]
-        scores = scores.reshape(count, -1, len(codebook))
-        scores += distances[..., None]
-        scores = scores.reshape(count, -1)
-        kept = min(_BEAM, scores.shape[1])
-        best = np.argpartition(scores, kept - 1, axis=1)[:, :kept]
-        distances = np.take_along_axis(scores, best, axis=1)
-        source, subcodes = np.divmod(best, len(codebook))
-        residuals = residuals[each, source] - codebook[subcodes]
-        codes = codes[each, source]
-        codes[..., m] = subcodes
-    return codes[np.arange(count), distances.argmin(axis=1)]
+def _beam_search(rows, codebooks, order):
+    """`Beams` of rows, codebooks in this order."""
+    means = codebooks.mean(axis=1)
+    beams = Beams(rows - means.sum(axis=0), *codebooks.shape[:2])
+    for m in order:
+        beams.extend(codebooks[m] - means[m], m, _BEAM)
+    return beams

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
+from keras_compembed.learners.residual_start import MOST_ROWS
+from keras_compembed.learners.residual_start import residual_codebooks
 
 # Sweeps at an effort of 1, and the first and last temperature, in units of
 # twice the water level.
@@ -18,6 +20,11 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
+# From so many bits a number on, and above so many codewords in a codebook,
+# codes begin from residual k-means.
+_MANY_BITS, _LARGE_CODEBOOK = 1.25, 64
+# Rounds of beam search at an effort of 1, while they gain this.
+_ROUNDS, _LEAST_GAIN = 3, 0.01
 # Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
 _DECAYS = 0.9, 0.999
@@ -25,7 +32,10 @@ _EPSILON = 1e-7
 
 
 class QuantizerRun:
-    """A training run: warm start, annealing, and sweeps at zero."""
+    """A training run: a start, then rounds of beam search while they pay.
+
+    It starts from residual k-means, or by annealing from random or warm codes.
+    """
 
     def __init__(self, learner, table, sample_weight):
         self.learner = learner
@@ -74,33 +84,68 @@ class QuantizerRun:
         return {"codes": codes, "codebooks": codebooks, "history": self.history}
 
     def _search(self, unit, scale):
+        num_codebooks, codebook_size, width = self.shape
         # Above 256 codewords, sweeps and batches are slow: fewer of them.
-        effort = self.learner.effort * min(1, 16 / np.sqrt(self.shape[1]))
-        hot, rounds, iterations = _HOT, 0, _ITERATIONS
-        if (
+        effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
+        bits = num_codebooks * np.log2(codebook_size) / width
+        hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
+        is_dense = bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
+        if is_dense:
+            rounds, iterations, sweeps = num_codebooks, 0, 0
+        elif (
             scale > 0
             and len(self.table) >= _WARM_ROWS
             and np.prod(self.shape) <= _WARM_WEIGHTS
         ):
             hot, iterations = _WARM, _WARM_ITERATIONS
             rounds = max(1, round(_WARM_STEPS * effort / _ROUND))
-        iterations = max(1, round(iterations * effort))
+        if iterations:
+            iterations = max(1, round(iterations * effort))
+        searches = max(1, round(_ROUNDS * self.learner.effort))
         bar = keras.utils.Progbar(
-            rounds + iterations + _LAST_SWEEPS,
+            rounds + iterations + sweeps + searches,
             verbose=self.learner.verbose,
             stateful_metrics=["loss"],
         )
-        if rounds:
+        if is_dense:
+            self._residual_start(effort, bar)
+        elif rounds:
             self._warm_start(scale, rounds, bar)
         self._first_codes()
         for iteration in range(iterations):
             progress = iteration / iterations
             self._step(unit * (hot + (_COLD - hot) * progress))
             self._report(bar, self.loss)
-        for _ in range(_LAST_SWEEPS):
+        for _ in range(sweeps):
             self._step(0.0)
             self._report(bar, self.loss)
+        for _ in range(searches):
+            before = self.loss
+            self._step_by_beams()
+            self._report(bar, self.loss)
+            if self.loss > (1 - _LEAST_GAIN) * before:
+                break
         bar.update(bar.target, finalize=True)
+
+    def _residual_start(self, effort, bar):
+        rows, weight = slice(None), self.weight
+        if len(self.table) > MOST_ROWS:
+            rows = self.rng.choice(len(self.table), MOST_ROWS, replace=False)
+            rows = np.sort(rows)
+        if weight is not None:
+            weight = weight[rows]
+        rows = np.asarray(self.table[rows], "float32") - self.offset
+        for _ in residual_codebooks(
+            rows, self.codebooks, self.rng, weight, effort
+        ):
+            bar.add(1)
+
+    def _step_by_beams(self):
+        """Codes that are better, if a beam finds them; then codebooks."""
+        self.codes = search.encode_rows(
+            self.table, self.codebooks, self.rng, self.offset, self.codes
+        )
+        self._step(None)
 
     def _warm_start(self, scale, rounds, bar):
         self.encoder = StraightThroughEncoder(self.shape, scale, self.rng)
@@ -119,6 +164,10 @@ class QuantizerRun:
 
     def _first_codes(self):
         """Codes from the encoder, or random codes, and codebooks."""
+        if self.codes is None and self.codebooks.any():
+            self.codes = search.encode_rows(
+                self.table, self.codebooks, self.rng, self.offset
+            )
         if self.codes is None:
             codes = search.random_codes(
                 len(self.table), *self.shape[:2], self.rng

@@ -41,18 +41,21 @@ def gradient_learner(cls, composition, refine=None):
     )
 
 
-def quantizer(cls, **kwargs):
-    return cls(4, 6, effort=0.05, seed=0, verbose=0, **kwargs)
+def quantizer(cls, num_codebooks=4, **kwargs):
+    return cls(num_codebooks, 6, effort=0.05, seed=0, verbose=0, **kwargs)
 
 
 ADDITIVE = functools.partial(quantizer, learners.AdditiveQuantizer)
+# So few bits that it anneals.
+ANNEALED = functools.partial(ADDITIVE, 3)
 FACTORS = functools.partial(quantizer, FactorQuantizer, rank=3)
 KD = functools.partial(gradient_learner, learners.KDCodeLearner)
 GUMBEL = functools.partial(gradient_learner, learners.GumbelCodeLearner)
 # Each with its table, and how many calls there are to one that is interrupted.
 LEARNERS = {
     "additive": (ADDITIVE, TABLE, 6),
-    "warm": (ADDITIVE, LONG, 290),
+    "annealed": (ANNEALED, TABLE, 6),
+    "warm": (ANNEALED, LONG, 290),
     "factors": (FACTORS, TABLE, 16),
     "linear": (functools.partial(KD, "linear"), TABLE, 23),
     "lstm": (functools.partial(KD, ("lstm", 3)), TABLE, 34),
