@@ -28,6 +28,8 @@ _ROWS_PER_CODEWORD = 4
 _BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
+# Rows and codewords are long above so many median lengths.
+LONGEST = 10
 # Rows by which the order of codebooks is chosen.
 _ORDER_ROWS = 256
 
@@ -389,9 +391,17 @@ def _encode_block(table, known, codebooks, offset, order, seed):
     return codes
 
 
+def _means(codebooks):
+    """Mean codewords, without those that one long row has for its own."""
+    squares = np.einsum("mkd,mkd->mk", codebooks, codebooks)
+    usual = squares <= LONGEST**2 * np.median(squares, axis=1, keepdims=True)
+    means = np.einsum("mk,mkd->md", usual.astype("float32"), codebooks)
+    return means / usual.sum(axis=1, keepdims=True).astype("float32")
+
+
 def _beam_search(rows, codebooks, order):
     """`Beams` of rows, codebooks in this order."""
-    means = codebooks.mean(axis=1)
+    means = _means(codebooks)
     beams = Beams(rows - means.sum(axis=0), *codebooks.shape[:2])
     for m in order:
         beams.extend(codebooks[m] - means[m], m, _BEAM)

@@ -23,8 +23,12 @@ _LAST_SWEEPS = 3
 # From so many bits a number on, and above so many codewords in a codebook,
 # codes begin from residual k-means.
 _MANY_BITS, _LARGE_CODEBOOK = 1.25, 64
-# Rounds of beam search at an effort of 1, while they gain this.
-_ROUNDS, _LEAST_GAIN = 3, 0.01
+# Rounds of beam search at an effort of 1, while they gain this; so many rows
+# tell whether the first one does.
+_ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
+# One in so many codewords may be that of a single long row. Other long rows
+# count as much as the longest of the usual ones.
+_OWN_CODEWORDS = 32
 # Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
 _DECAYS = 0.9, 0.999
@@ -51,13 +55,15 @@ class QuantizerRun:
         self.history = {"loss": [], "seconds": []}
         self.codebooks = np.zeros(self.shape, "float32")
         self.codes = self.encoder = self.best = None
+        self.long_rows = ()
         self.has_codebooks = self.has_loss = self.is_whole = False
 
     def run(self):
         """Dict of the best codes and codebooks, and history."""
         self.offset = search.mean_row(self.table, self.weight)
         num_codebooks, codebook_size, _ = self.shape
-        covariance = search.second_moments(self.table, self.offset)
+        limits = self._limits_of_rows()
+        covariance = search.second_moments(self.table, self.offset, limits)
         covariance /= len(self.table)
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
@@ -66,6 +72,7 @@ class QuantizerRun:
         try:
             try:
                 self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
+                self._give_own_codewords()
                 self.is_whole = True
             except KeyboardInterrupt:
                 print("\nInterrupted: finishing with the best so far.")
@@ -82,6 +89,28 @@ class QuantizerRun:
         self._record(loss)
         codebooks[0] += self.offset
         return {"codes": codes, "codebooks": codebooks, "history": self.history}
+
+    def _limits_of_rows(self):
+        """Weights of rows so long that others would be lost, or None."""
+        squares = np.concatenate(
+            [
+                np.einsum("nd,nd->n", rows, rows)
+                for _, rows in search.centred_chunks(
+                    self.table, self.offset, self.shape[1]
+                )
+            ]
+        )
+        if not squares.any():
+            return None
+        most = search.LONGEST**2 * np.median(squares[squares > 0])
+        if squares.max() <= most:
+            return None
+        limits = np.minimum(1, most / np.maximum(squares, most))
+        few = np.prod(self.shape[:2]) // _OWN_CODEWORDS
+        self.long_rows = np.flatnonzero(limits < 1)[:few]
+        limits[self.long_rows] = 0
+        self.weight = limits if self.weight is None else self.weight * limits
+        return limits
 
     def _search(self, unit, scale):
         num_codebooks, codebook_size, width = self.shape
@@ -119,12 +148,12 @@ class QuantizerRun:
         for _ in range(sweeps):
             self._step(0.0)
             self._report(bar, self.loss)
-        for _ in range(searches):
+        gain = self._gain_of_beams() if searches else 0
+        while searches and gain > _LEAST_GAIN:
             before = self.loss
             self._step_by_beams()
             self._report(bar, self.loss)
-            if self.loss > (1 - _LEAST_GAIN) * before:
-                break
+            gain, searches = 1 - self.loss / max(before, 1e-30), searches - 1
         bar.update(bar.target, finalize=True)
 
     def _residual_start(self, effort, bar):
@@ -139,6 +168,67 @@ class QuantizerRun:
             rows, self.codebooks, self.rng, weight, effort
         ):
             bar.add(1)
+
+    def _gain_of_beams(self):
+        """The part of the loss of some rows that better codes save."""
+        some = slice(None, None, -(-len(self.table) // _ASKED))
+        rows = np.asarray(self.table[some], "float32") - self.offset
+        known, losses = self.codes[some], []
+        found = search.encode_rows(rows, self.codebooks, self.rng, 0.0, known)
+        for codes in (known, found):
+            rest = rows.copy()
+            search.subtract_codewords(rest, codes, self.codebooks)
+            losses.append(float(np.square(rest).sum(dtype="float64")))
+        return 1 - losses[1] / max(losses[0], 1e-30)
+
+    def _give_own_codewords(self):
+        """Makes long rows exact: each has a codeword that few others used."""
+        if not len(self.long_rows):
+            return
+        codebook_size = self.shape[1]
+        others = np.ones(len(self.codes), bool)
+        others[self.long_rows] = False
+        counts = np.stack(
+            [
+                np.bincount(subcodes[others], minlength=codebook_size)
+                for subcodes in self.codes.T
+            ]
+        )
+        # No codebook is taken as a whole.
+        np.put_along_axis(counts, counts.argmax(1)[:, None], len(others), 1)
+        order = np.argsort(counts, axis=None, kind="stable")
+        taken = np.zeros(self.shape[:2], bool)
+        taken.flat[order[: len(self.long_rows)]] = True
+        is_user = np.zeros(len(self.codes), bool)
+        for place in np.flatnonzero(taken.any(axis=1)):
+            codebook, subcodes = self.codebooks[place], self.codes[:, place]
+            users = np.flatnonzero(taken[place][subcodes])
+            is_user[users] = True
+            rests = np.asarray(self.table[users], "float32") - self.offset
+            search.subtract_codewords(rests, self.codes[users], self.codebooks)
+            rests += codebook[subcodes[users]]
+            scores = rests @ (-2 * codebook.T)
+            scores += np.einsum("kd,kd->k", codebook, codebook)
+            scores[:, taken[place]] = np.inf
+            subcodes[users] = scores.argmin(axis=1)
+        for row, (place, own) in zip(
+            self.long_rows, np.argwhere(taken), strict=True
+        ):
+            rest = np.asarray(self.table[[row]], "float32") - self.offset
+            search.subtract_codewords(rest, self.codes[[row]], self.codebooks)
+            rest += self.codebooks[place, self.codes[row, place]]
+            self.codebooks[place, own] = rest[0]
+            self.codes[row, place] = own
+        users = np.flatnonzero(is_user)
+        self.codes[users] = search.encode_rows(
+            self.table[users],
+            self.codebooks,
+            self.rng,
+            self.offset,
+            self.codes[users],
+        )
+        # The loss of the others is a little larger now.
+        self.best = None
 
     def _step_by_beams(self):
         """Codes that are better, if a beam finds them; then codebooks."""

@@ -81,6 +81,19 @@ def test_many_bits_and_large_codebooks(shape, most):
     assert mean_loss(table, learner, learner.encode(table)) < 1.2 * found
 
 
+@pytest.mark.parametrize("shape", [(4, 16), (8, 16)])
+def test_long_rows_cost_the_others_little(shape):
+    table = np.random.default_rng(0).normal(size=(2000, 16))
+    wanted = mean_loss(table, quantizer(*shape, effort=1.0).train(table))
+    table[17] *= 300
+    learner = quantizer(*shape, effort=1.0).train(table)
+    apart = np.square(table - learner.decode(learner.codes)).sum(axis=1)
+    np.testing.assert_allclose(
+        learner.decode(learner.codes[[17]]), table[[17]], rtol=1e-4
+    )
+    assert np.delete(apart, 17).mean() < 1.05 * wanted
+
+
 def test_seed_repeats():
     table = make_table()
     before = table.copy()
