@@ -29,9 +29,13 @@ from keras_compembed.version import __version__
 class AdditiveQuantizer(CodeLearner):
     """Learns codes with codewords that add up to the rows of a table.
 
-    It alternates between choosing codes with random noise at a falling
-    temperature, and fitting codebooks by least squares. It runs on one core.
-    Within `joblib.parallel_config` it runs on several, with the same result.
+    With few bits, it alternates between choosing codes with random noise at a
+    falling temperature, and fitting codebooks by least squares. With many bits
+    for each number, or large codebooks, it starts from residual k-means. Rows
+    over ten times as long as the median have codewords of their own.
+
+    It runs on one core. Within `joblib.parallel_config` it runs on several,
+    with the same result.
 
     Ctrl-C stops `train` early: codes are improved once more, and the best are
     kept. A second Ctrl-C skips this improvement.
