@@ -29,10 +29,11 @@ from keras_compembed.version import __version__
 class AdditiveQuantizer(CodeLearner):
     """Learns codes with codewords that add up to the rows of a table.
 
-    With few bits, it alternates between choosing codes with random noise at a
-    falling temperature, and fitting codebooks by least squares. With many bits
-    for each number, or large codebooks, it starts from residual k-means. Rows
-    over ten times as long as the median have codewords of their own.
+    It alternates between choosing codes with random noise at a falling
+    temperature, and fitting codebooks by least squares. In rows of at most 128
+    numbers, it starts from residual k-means instead if codebooks have over 64
+    codewords, or codes 1.25 bits or more for each number. Rows over ten times
+    as long as the median have codewords of their own.
 
     It runs on one core. Within `joblib.parallel_config` it runs on several,
     with the same result.

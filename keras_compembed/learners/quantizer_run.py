@@ -20,8 +20,8 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-# From so many bits a number on, in rows up to this width, and above so many
-# codewords in a codebook, codes begin from residual k-means.
+# In rows up to this width, codes begin from residual k-means from so many bits
+# a number on, or above so many codewords in a codebook.
 _MANY_BITS, _NARROW, _LARGE_CODEBOOK = 1.25, 128, 64
 # Rounds of beam search at an effort of 1, while they gain this; so many rows
 # tell whether the first one does.
@@ -117,8 +117,9 @@ class QuantizerRun:
         # Above 256 codewords, sweeps and batches are slow: fewer of them.
         effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
         bits = num_codebooks * np.log2(codebook_size) / width
-        is_dense = bits >= _MANY_BITS and width <= _NARROW
-        is_dense |= codebook_size > _LARGE_CODEBOOK
+        is_dense = width <= _NARROW and (
+            bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
+        )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
         if is_dense:
             rounds, iterations, sweeps = num_codebooks, 0, 0
