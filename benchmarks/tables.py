@@ -136,8 +136,9 @@ def code_learning():
 
     lines = []
     for table, codes in (
-        ("tokens", "16x32 32x16 64x8 32x256"),
+        ("tokens", "16x32 32x16 32x256"),
         ("reviews", "32x16"),
+        ("glove", "32x16 8x256"),
     ):
         for shape in codes.split():
             m, k = map(int, shape.split("x"))

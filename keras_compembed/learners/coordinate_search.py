@@ -28,9 +28,9 @@ _ROWS_PER_CODEWORD = 4
 _BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
-# Rows and codewords are long above so many median lengths.
+# Rows and codewords are long above this many median lengths.
 LONGEST = 10
-# Rows by which the order of codebooks is chosen.
+# Rows to choose the order of codebooks with.
 _ORDER_ROWS = 256
 
 
@@ -354,7 +354,7 @@ def encode_rows(table, codebooks, rng, offset=0.0, known=None):
 
 
 def _best_order(rows, codebooks):
-    """Codebooks as they stand, or those of most variance first."""
+    """The order of the codebooks, or that of falling variance."""
     orders = [
         np.arange(len(codebooks)),
         np.argsort(-codebooks.var(axis=1).sum(axis=1), kind="stable"),

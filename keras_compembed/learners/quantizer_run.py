@@ -20,14 +20,14 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-# In rows up to this width, codes begin from residual k-means from so many bits
-# a number on, or above so many codewords in a codebook.
+# Rows up to this width start from residual k-means if codes have these bits a
+# number, or codebooks more codewords.
 _MANY_BITS, _NARROW, _LARGE_CODEBOOK = 1.25, 128, 64
-# Rounds of beam search at an effort of 1, while they gain this; so many rows
-# tell whether the first one does.
+# Rounds of beam search at an effort of 1, while each gains this. A sample of
+# rows shows whether the first one does.
 _ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
-# One in so many codewords may be that of a single long row. Other long rows
-# count as much as the longest of the usual ones.
+# One in 32 codewords may be that of a single long row. Other long rows count
+# as much as the longest of the usual ones.
 _OWN_CODEWORDS = 32
 # Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4

@@ -15,8 +15,8 @@ _CHUNK = 1 << 13
 def residual_codebooks(rows, codebooks, rng, sample_weight=None, effort=1.0):
     """Fills `codebooks` in their order; yields after each of them.
 
-    Each is fitted to what the best few codes of a row leave, not the best
-    alone. Large codebooks generalize better so.
+    Each is fitted to what the best few codes of a row leave. With the best
+    alone, large codebooks are worse for new rows.
     """
     num_codebooks, codebook_size, width = codebooks.shape
     step = search.rows_at_once(codebook_size, width, _BEAM)
