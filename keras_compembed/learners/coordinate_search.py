@@ -339,8 +339,8 @@ def encode_rows(table, codebooks, rng, offset=0.0, known=None):
     blocks = row_blocks(len(table), num_codebooks, codebook_size)
     seed = int(rng.integers(1 << 62))
     offset = np.asarray(offset, "float32")
-    sample = table[:: -(-len(table) // _ORDER_ROWS)] if len(table) else table
-    order = _best_order(np.asarray(sample, "float32") - offset, codebooks)
+    sample = np.asarray(table[some_rows(table, _ORDER_ROWS)], "float32")
+    order = _best_order(sample - offset, codebooks)
     settings = codebooks, offset, order, seed
 
     def arguments():
@@ -351,6 +351,11 @@ def encode_rows(table, codebooks, rng, offset=0.0, known=None):
     for part, of_block in zip(blocks, found, strict=True):
         codes[part] = of_block
     return codes
+
+
+def some_rows(table, number):
+    """Ids of about `number` rows, evenly spaced."""
+    return np.arange(0, len(table), max(1, -(-len(table) // number)))
 
 
 def _best_order(rows, codebooks):

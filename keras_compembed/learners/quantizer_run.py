@@ -26,8 +26,8 @@ _MANY_BITS, _NARROW, _LARGE_CODEBOOK = 1.25, 128, 64
 # Rounds of beam search at an effort of 1, while each gains this. A sample of
 # rows shows whether the first one does.
 _ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
-# One in 32 codewords may be that of a single long row. Other long rows count
-# as much as the longest of the usual ones.
+# One in 32 codewords may be that of a single long row. If there are more of
+# them, they are no exception.
 _OWN_CODEWORDS = 32
 # Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
@@ -62,8 +62,8 @@ class QuantizerRun:
         """Dict of the best codes and codebooks, and history."""
         self.offset = search.mean_row(self.table, self.weight)
         num_codebooks, codebook_size, _ = self.shape
-        limits = self._limits_of_rows()
-        covariance = search.second_moments(self.table, self.offset, limits)
+        usual = self._find_long_rows()
+        covariance = search.second_moments(self.table, self.offset, usual)
         covariance /= len(self.table)
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
@@ -90,8 +90,8 @@ class QuantizerRun:
         codebooks[0] += self.offset
         return {"codes": codes, "codebooks": codebooks, "history": self.history}
 
-    def _limits_of_rows(self):
-        """Weights of rows so long that others would be lost, or None."""
+    def _find_long_rows(self):
+        """Finds few rows that would spoil others; 1 for all but these."""
         squares = np.concatenate(
             [
                 np.einsum("nd,nd->n", rows, rows)
@@ -100,17 +100,16 @@ class QuantizerRun:
                 )
             ]
         )
-        if not squares.any():
+        most = search.LONGEST**2 * np.median(squares)
+        long_rows = np.flatnonzero(squares > most)
+        most = np.prod(self.shape[:2]) // _OWN_CODEWORDS
+        if not 0 < len(long_rows) <= most:
             return None
-        most = search.LONGEST**2 * np.median(squares[squares > 0])
-        if squares.max() <= most:
-            return None
-        limits = np.minimum(1, most / np.maximum(squares, most))
-        few = np.prod(self.shape[:2]) // _OWN_CODEWORDS
-        self.long_rows = np.flatnonzero(limits < 1)[:few]
-        limits[self.long_rows] = 0
-        self.weight = limits if self.weight is None else self.weight * limits
-        return limits
+        self.long_rows = long_rows
+        usual = np.ones(len(squares), "float32")
+        usual[long_rows] = 0
+        self.weight = usual if self.weight is None else usual * self.weight
+        return usual
 
     def _search(self, unit, scale):
         num_codebooks, codebook_size, width = self.shape
@@ -173,7 +172,7 @@ class QuantizerRun:
 
     def _gain_of_beams(self):
         """The part of the loss of some rows that better codes save."""
-        some = slice(None, None, -(-len(self.table) // _ASKED))
+        some = search.some_rows(self.table, _ASKED)
         rows = np.asarray(self.table[some], "float32") - self.offset
         known, losses = self.codes[some], []
         found = search.encode_rows(rows, self.codebooks, self.rng, 0.0, known)

@@ -94,6 +94,24 @@ def test_long_rows_cost_the_others_little(shape):
     assert np.delete(apart, 17).mean() < 1.05 * wanted
 
 
+@pytest.mark.parametrize("shape", [(2, 16), (8, 16)])
+def test_tables_of_many_long_rows(shape):
+    """Rows that nothing trained are short, or zero; lengths vary widely."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(1000, 8))
+    for scale in (0.0, 0.01):
+        mixed = table * np.where(np.arange(1000) < 600, scale, 1.0)[:, None]
+        learner = quantizer(*shape, effort=1.0).train(mixed)
+        found = np.square(mixed - learner.decode(learner.codes)).sum(axis=1)
+        wanted = quantizer(*shape, effort=1.0).train(mixed[600:])
+        assert found[600:].mean() < 1.2 * mean_loss(mixed[600:], wanted)
+        assert found[:600].mean() < 0.1
+    heavy = table * rng.pareto(1.5, size=(1000, 1)).clip(0.01, 200)
+    learner = quantizer(*shape, effort=1.0).train(heavy)
+    energy = np.square(heavy).sum(axis=1).mean()
+    assert mean_loss(heavy, learner) < 0.1 * energy
+
+
 def test_seed_repeats():
     table = make_table()
     before = table.copy()
