@@ -32,8 +32,8 @@ class AdditiveQuantizer(CodeLearner):
     It alternates between choosing codes with random noise at a falling
     temperature, and fitting codebooks by least squares. In rows of at most 128
     numbers, it starts from residual k-means instead if codebooks have over 64
-    codewords, or codes 1.25 bits or more for each number. If few rows are over
-    ten times as long as the median, each of them has its own codeword.
+    codewords, or codes 1.25 to 3 bits for each number. If few rows are over ten
+    times as long as the median, each of them has its own codeword.
 
     It runs on one core. Within `joblib.parallel_config` it runs on several,
     with the same result.

@@ -21,8 +21,10 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
 # Rows up to this width start from residual k-means if codes have these bits a
-# number, or codebooks more codewords.
-_MANY_BITS, _NARROW, _LARGE_CODEBOOK = 1.25, 128, 64
+# number, or codebooks more codewords. With more bits, rounding to int8, with
+# one scale for long and short codewords, would cost more than the codes.
+_MANY_BITS, _MOST_BITS = 1.25, 3.0
+_NARROW, _LARGE_CODEBOOK = 128, 64
 # Rounds of beam search at an effort of 1, while each gains this. A sample of
 # rows shows whether the first one does.
 _ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
@@ -84,10 +86,11 @@ class QuantizerRun:
             self.is_whole = False
             if not self.has_loss:
                 raise
-        # Adds the mean row to the first codebook.
+        # A part of the mean row in each codebook, as one scale serves all of
+        # them in int8 files.
         loss, codes, codebooks = self.best
         self._record(loss)
-        codebooks[0] += self.offset
+        codebooks += self.offset / len(codebooks)
         return {"codes": codes, "codebooks": codebooks, "history": self.history}
 
     def _find_long_rows(self):
@@ -117,7 +120,7 @@ class QuantizerRun:
         effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
         bits = num_codebooks * np.log2(codebook_size) / width
         is_dense = width <= _NARROW and (
-            bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
+            _MANY_BITS <= bits <= _MOST_BITS or codebook_size > _LARGE_CODEBOOK
         )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
         if is_dense:
