@@ -301,13 +301,13 @@ class Beams:
 
     def extend(self, codewords, place, most):
         """Chooses the subcodes at a place, and keeps `most` codes of a row."""
-        count, _, width = self.rests.shape
+        count, number, width = self.rests.shape
         each = np.arange(count)[:, None]
         scores = self.rests.reshape(-1, width) @ (-2 * codewords.T)
         scores += np.einsum("kd,kd->k", codewords, codewords)
-        scores = scores.reshape(count, -1, len(codewords))
+        scores = scores.reshape(count, number, len(codewords))
         scores += self.distances[..., None]
-        scores = scores.reshape(count, -1)
+        scores = scores.reshape(count, number * len(codewords))
         most = min(most, scores.shape[1])
         best = np.argpartition(scores, most - 1, axis=1)[:, :most]
         self.distances = np.take_along_axis(scores, best, axis=1)

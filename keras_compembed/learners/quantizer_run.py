@@ -112,6 +112,7 @@ class QuantizerRun:
         usual = np.ones(len(squares), "float32")
         usual[long_rows] = 0
         self.weight = usual if self.weight is None else usual * self.weight
+        self.offset = search.mean_row(self.table, self.weight)
         return usual
 
     def _search(self, unit, scale):
@@ -152,7 +153,7 @@ class QuantizerRun:
         for _ in range(sweeps):
             self._step(0.0)
             self._report(bar, self.loss)
-        gain = self._gain_of_beams() if searches else 0
+        gain = self._gain_of_beams()
         while searches and gain > _LEAST_GAIN:
             before = self.loss
             self._step_by_beams()

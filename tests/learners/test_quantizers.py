@@ -95,6 +95,20 @@ def test_long_rows_cost_the_others_little(shape):
 
 
 @pytest.mark.parametrize("shape", [(2, 16), (8, 16)])
+def test_a_long_row_among_few_different_ones(shape):
+    """Codewords are left over, and the mean is far from all other rows."""
+    table = np.repeat(np.random.default_rng(0).normal(size=(3, 16)), 5, axis=0)
+    table[7] *= 300
+    learner = quantizer(*shape).train(table)
+    # The ridge of 0.01 against five rows a codeword, of lengths up to 6.
+    np.testing.assert_allclose(
+        learner.decode(learner.codes), table, rtol=1e-4, atol=0.03
+    )
+    lengths = np.sort(np.linalg.norm(learner.codebooks, axis=2), axis=None)
+    assert lengths[-2] < 2 * np.linalg.norm(table[0])
+
+
+@pytest.mark.parametrize("shape", [(2, 16), (8, 16)])
 def test_tables_of_many_long_rows(shape):
     """Rows that nothing trained are short, or zero; lengths vary widely."""
     rng = np.random.default_rng(0)
