@@ -254,7 +254,7 @@ def training_steps():
     layers = (
         *("table", "codes, fixed", "codes, fixed, pooled"),
         *("codes that follow", "codes, softmax", "int4, rows learn"),
-        *("anchors", "anchors, lazy"),
+        "anchors",
     )
     labels = {f"{layer}; {sparse}": layer for layer in layers}
     labels["codes, softmax; Adam"] = "codes, softmax, with `Adam`"
