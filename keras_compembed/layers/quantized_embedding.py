@@ -26,7 +26,7 @@ class QuantizedEmbedding(LookupLayer):
     Drop-in replacement for `keras.layers.Embedding`. Each row, or block of a
     row, has a scale:
 
-    `E(id) = integers[id] * scales[id] * scale_unit`
+    `E(id) = integers[id] * scales[id] * scale_unit + mean_row`
 
     Scales are integers as well, in units of one float for the layer. Integers
     are packed in memory, in `.keras` files and in LiteRT files. Only the rows
@@ -34,7 +34,8 @@ class QuantizedEmbedding(LookupLayer):
     `E(id) @ projection`.
 
     Rows usually come from a trained table, with `from_table` or
-    `keras_compembed.compress_model`. These rows are fixed, while `projection`
+    `keras_compembed.compress_model`. The mean of 4 or 2-bit rows is then kept
+    apart if that lowers the error. Rows and mean are fixed, while `projection`
     is trained like any weight. With `learn_rows`, `fit` trains latent float
     rows, which each call quantizes (quantization-aware training). Gradients
     pass straight through. `kc.strip` drops the latent rows after training.
@@ -73,9 +74,10 @@ class QuantizedEmbedding(LookupLayer):
             complement fields of `bits` bits, the first in the lowest bits.
         scales: Integer weight `(input_dim, num_blocks)`, non-negative.
         scale_unit: float32 weight `()`.
+        mean_row: float32 weight `(width,)`. Zeros without `from_table`.
         projection: Float weight `(rank, output_dim)`, or None.
-        latent_rows: Float weight `(input_dim, width)` while rows are trained.
-            `kc.strip` then sets `packed_rows` and `scales`.
+        latent_rows: Float weight `(input_dim, width)` while rows are trained,
+            minus `mean_row`. `kc.strip` then sets `packed_rows` and `scales`.
 
     Call arguments, input shape, output shape:
         See `CodeEmbedding`. `training` matters only while rows are trained.

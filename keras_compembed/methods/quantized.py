@@ -22,7 +22,7 @@ class Quantized(Method):
     >>> method.name
     'int4 rank 16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    91024
+    91088
 
     Args:
         bits: `8`, `4` or `2`. Bits per value. Defaults to `4`.

@@ -17,6 +17,7 @@ from keras_compembed.litert.litert_form import ROUNDING
 from keras_compembed.litert.litert_form import LiteRTForm
 from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.litert_form import join_weights
+from keras_compembed.litert.litert_form import length_of
 from keras_compembed.litert.litert_form import unflatten
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import check_room
@@ -56,7 +57,8 @@ _CHUNK_ELEMENTS = 1 << 22
 # Rows dequantized at once in plain arrays; they fit in a core's cache.
 _CHUNK_ROWS = 256
 _SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
-_UNIT_BYTES = 4
+# Of the unit, and of each number of the mean row.
+_FLOAT_BYTES = 4
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -123,6 +125,12 @@ class Integers(Store):
             self._first_rows = latents
         unit = {"shape": (), "initializer": self._initialize_unit}
         self.scale_unit = fixed("scale_unit", dtype="float32", **unit)
+        self.mean_row = fixed(
+            "mean_row",
+            shape=(self.width,),
+            initializer="zeros",
+            dtype="float32",
+        )
         if self.rank is not None:
             shape = self.rank, self.output_dim
             trained = self.low_rank.arguments
@@ -133,7 +141,8 @@ class Integers(Store):
             zero = {"shape": (), "initializer": "zeros"}
             fixed("rows_are_fixed", dtype="uint8", **zero)
             settings = self.bits, self._block, self.scale_dtype
-            self.latents = LatentRows(latents, self.scale_unit, *settings)
+            fixed = self.scale_unit, self.mean_row
+            self.latents = LatentRows(latents, *fixed, *settings)
 
     def _initialize_unit(self, shape, dtype=None):
         largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
@@ -160,11 +169,12 @@ class Integers(Store):
         """Rows, float32 `(ids, width)`, before they are projected."""
         if self.latents is not None:
             return self.latents.read(ids, training)
-        return multiply_blocks(
+        rows = multiply_blocks(
             tf.cast(self.integers(ids), tf.float32),
             self._float_scales(ids),
             self._block,
         )
+        return rows + tf.convert_to_tensor(self.mean_row.value)
 
     def _read_all_rows(self):
         if self.latents is not None:
@@ -187,9 +197,11 @@ class Integers(Store):
         if self.latents is not None or self.num_blocks > 1:
             sums = sum_groups(self._read_rows(flat, training), weights)
         else:
+            mean = tf.reduce_sum(weights, axis=1, keepdims=True)
+            mean *= tf.cast(self.mean_row.value, weights.dtype)
             scales = tf.reshape(self._float_scales(flat), tf.shape(ids))
             weights = weights * tf.cast(scales, weights.dtype)
-            sums = sum_groups(self.integers(flat), weights)
+            sums = sum_groups(self.integers(flat), weights) + mean
         return self._project(sums)
 
     def _project(self, rows, back=False):
@@ -237,6 +249,7 @@ class Integers(Store):
             to_array(self.scales),
             to_array(self.scale_unit)[()],
             self._block,
+            to_array(self.mean_row),
         )
 
     def round_table(self, table, sample_weight, seed):
@@ -252,8 +265,9 @@ class Integers(Store):
         self.packed_rows.assign(pack_integers(rounded.integers, self.bits))
         self.scales.assign(rounded.scales)
         self.scale_unit.assign(rounded.unit)
+        self.mean_row.assign(np.broadcast_to(rounded.mean_row, self.width))
         if self.latents is not None:
-            self.latents.assign(latents)
+            self.latents.assign(np.asarray(latents) - rounded.mean_row)
         error = energy = 0.0
         for start, rows in float_chunks(table):
             rest = rows - self.read(tf.range(start, start + len(rows)))
@@ -271,6 +285,9 @@ class Integers(Store):
         if self.projection is not None:
             projection = keras.ops.convert_to_numpy(self.projection)
             floats["projection"] = projection
+        # A file is as large with zeros.
+        if self.bits < 8:
+            floats["mean_row"] = table.mean_row
         return IntegerRows(settings, _pack(table, self.bits), floats)
 
     def load(self, arrays):
@@ -279,6 +296,7 @@ class Integers(Store):
         self.scale_unit.assign(arrays.settings["unit"])
         if self.projection is not None:
             self.projection.assign(arrays.floats["projection"])
+        self.mean_row.assign(np.broadcast_to(arrays.mean_row, self.width))
         if self.latents is not None:
             self.latents.latents.assign(arrays.latents)
 
@@ -288,14 +306,14 @@ class Integers(Store):
     def grown(self, vectors):
         arrays = self.arrays()
         more, latents = arrays.round(vectors)
-        check_room(latents, *self._shape, arrays.unit)
+        check_room(latents, self.bits, more)
         warn_if_coarse(latents, more)
         grown = arrays.with_rows(
             append_rows(arrays.rows, _pack(more, self.bits))
         )
         if self.latents is not None:
             own = keras.ops.convert_to_numpy(self.latents.latents)
-            latents = latents.astype(own.dtype)
+            latents = (latents - more.mean_row).astype(own.dtype)
             grown.latents = np.concatenate([own, latents])
         return {"input_dim": self.input_dim + len(vectors)}, grown
 
@@ -304,7 +322,8 @@ class Integers(Store):
         rows = self.input_dim * packed_width(self.width, self.bits)
         scales = self.input_dim * self.num_blocks
         scales *= np.dtype(self.scale_dtype).itemsize
-        parts = {"quantized rows": rows, "scales": scales + _UNIT_BYTES}
+        scales += _FLOAT_BYTES * (1 + self.width)
+        parts = {"quantized rows": rows, "scales": scales}
         if projection:
             parts["projection"] = projection * tf.as_dtype(self.dtype).size
         return {
@@ -348,6 +367,8 @@ class IntegerRows(RowArrays):
         }
         check_arrays(rows, wanted)
         shapes = {"projection": (rank, columns)} if rank else {}
+        if "mean_row" in shared:
+            shapes["mean_row"] = (width,)
         check_shared(shared, shapes)
 
     def start(self):
@@ -356,6 +377,7 @@ class IntegerRows(RowArrays):
         self._width = settings["rank"] or settings["columns"]
         self._block_size = settings["block_size"] or self._width
         self.unit = np.float32(settings["unit"])
+        self.mean_row = self.floats.get("mean_row", np.float32(0))
         self._projection = self.floats.get("projection")
         if self._projection is not None:
             self._projection = self._projection.astype("float32")
@@ -376,6 +398,7 @@ class IntegerRows(RowArrays):
             self.rows["scales"][ids],
             self.unit,
             self._block_size,
+            self.mean_row,
         )
 
     def with_vectors(self, vectors):
@@ -386,9 +409,10 @@ class IntegerRows(RowArrays):
         """The `RoundedTable` nearest to vectors, and the unrounded rows."""
         settings = self.settings
         shape = self._bits, settings["block_size"], settings["scale_dtype"]
+        shape = *shape, self.unit, self.mean_row
         if self._projection is None:
-            return round_rows(vectors, *shape, self.unit), vectors
-        return round_onto(vectors, self._projection, *shape, self.unit)
+            return round_rows(vectors, *shape), vectors
+        return round_onto(vectors, self._projection, *shape)
 
     def read(self, ids):
         vectors = self._table(ids).decode()
@@ -404,7 +428,7 @@ class IntegerRows(RowArrays):
             sums = self._products(query)
         else:
             sums = self._sums(query)
-        return sums * self.unit
+        return sums * self.unit + np.sum(query * self.mean_row)
 
     def _sums(self, query):
         """Products with rows of few bits, in units of scales."""
@@ -452,6 +476,8 @@ class _IntegersForm(LiteRTForm):
         self.width, self._num_blocks = store.width, store.num_blocks
         table = store.table()
         self._block_size, self._unit = table.block_size, table.unit
+        # A file is as large with zeros.
+        self._mean_row = table.mean_row if store.bits < 8 else None
         bits, integers = store.bits, table.integers
         packed = pack_integers(integers, bits)
         self._bytes, packed_bits = None, None
@@ -492,7 +518,8 @@ class _IntegersForm(LiteRTForm):
 
     def scaled(self, ids):
         """Rows `(ids, width)`, before projection."""
-        return self.scale(self.integers(ids), self.scales(ids))
+        rows = self.scale(self.integers(ids), self.scales(ids))
+        return rows if self._mean_row is None else rows + self._mean_row
 
     def integers(self, ids):
         """Integers of rows, float32 `(ids, width)`."""
@@ -534,32 +561,44 @@ class _IntegersForm(LiteRTForm):
         if weights is not None:
             scales *= tf.reshape(weights, [-1, 1])
         rows = unflatten(self.scale(integers, scales), ids, self.width)
-        return (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
+        sums = (tf.reduce_mean if mean else tf.reduce_sum)(rows, axis=1)
+        if self._mean_row is None:
+            return sums
+        total = 1.0 if mean else length_of(ids)
+        if weights is not None:
+            total = tf.reduce_sum(weights, axis=1, keepdims=True)
+        return sums + total * self._mean_row
 
     def score_chunks(self, vectors):
         vectors = tf.cast(vectors, tf.float32)
         if self.projection is not None:
             projection = self._options.note(self.projection)
             vectors = tf.matmul(vectors, projection, transpose_b=True)
+        shift = 0.0
+        if self._mean_row is not None:
+            shift = tf.reduce_sum(vectors * self._mean_row, 1, keepdims=True)
         for ids in self._scored.ids(vectors):
             integers, scales = self.integers(ids), self.scales(ids)
             has_blocks = scales.shape[1] > 1
             if has_blocks:
                 integers = self.scale(integers, scales)
             scores = tf.matmul(vectors, integers, transpose_b=True)
-            # Scores are fewer than entries of rows.
-            yield scores if has_blocks else scores * tf.reshape(scales, [1, -1])
+            if not has_blocks:
+                # Scores are fewer than entries of rows.
+                scores *= tf.reshape(scales, [1, -1])
+            yield scores + shift
 
     def tolerance(self, quantize, largest):
-        # Only a projection may be rounded again.
         if self.projection is None:
-            quantize = None
+            allowed = 4 * FLOAT32 * largest
+            if quantize == "float16" and self._mean_row is not None:
+                most = float(np.abs(self._mean_row).max())
+                allowed += most * ROUNDING[quantize] + LEAST
+            return allowed
         allowed = super().tolerance(quantize, largest)
         # int8 products also round rows.
         if quantize in ("int8", "int8_codebooks"):
             return allowed
-        if self.projection is None:
-            return 4 * FLOAT32 * largest
         rows = np.abs(self.store.table().decode()).max(axis=0)
         most = (rows @ np.abs(self.projection)).max()
         terms = self.width + 4
@@ -587,7 +626,9 @@ def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
     scales *= np.dtype(scale_dtype).itemsize
     rows = input_dim * (packed_width(width, bits) + scales)
     projection = (rank or 0) * output_dim
-    return rows + count_litert_bytes(projection, quantize)
+    # Only float16 rounds the mean row.
+    mean_row = (2 if quantize == "float16" else 4) * width if bits < 8 else 0
+    return rows + mean_row + count_litert_bytes(projection, quantize)
 
 
 def unpack_tensor(packed, width, bits):

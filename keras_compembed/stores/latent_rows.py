@@ -21,11 +21,17 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class LatentRows:
-    """Latent float rows, quantized when read (straight-through gradient)."""
+    """Latent float rows, quantized when read (straight-through gradient).
 
-    def __init__(self, latents, scale_unit, bits, block_size, scale_dtype):
+    They lack the fixed mean row.
+    """
+
+    def __init__(
+        self, latents, scale_unit, mean_row, bits, block_size, scale_dtype
+    ):
         self.latents = latents
         self.scale_unit = scale_unit
+        self.mean_row = mean_row
         self.width = latents.shape[1]
         self.bits = bits
         self.block_size = block_size
@@ -58,6 +64,7 @@ class LatentRows:
         def rounded(rows):
             integers, scales, unit = self._round(rows, grows)
             result = multiply_blocks(integers, scales * unit, self.block_size)
+            result += tf.convert_to_tensor(self.mean_row.value)
 
             def gradient(upstream):
                 # The gradient of repeated rows is sparse.
@@ -123,6 +130,7 @@ class LatentRows:
             np.concatenate(scales),
             keras.ops.convert_to_numpy(self.scale_unit)[()],
             self.block_size,
+            keras.ops.convert_to_numpy(self.mean_row),
         )
 
 

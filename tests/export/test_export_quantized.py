@@ -32,6 +32,8 @@ def rounded(
     layer.scales.assign(rng.integers(highest + 1, size=layer.scales.shape))
     # A number that float16 would round, or does not hold.
     layer.scale_unit.assign(size / 3 / highest)
+    if size == 1:
+        layer.mean_row.assign(rng.normal(size=layer.width))
     return layer
 
 
@@ -90,6 +92,8 @@ def test_bytes_are_those_of_the_method(rank, quantize, path):
     block_size = 3 if rank is None else None
     method = kc.methods.Quantized(4, block_size, rank)
     layer = kc.QuantizedEmbedding(ROWS, 64, 4, block_size, rank, name="words")
+    layer.build()
+    layer.mean_row.assign(np.ones(layer.width))
     made = export(towers([layer]), path, quantize=quantize)
     constants = kc.export.inspect_litert(path).constants
     # The rest are shapes and the like.

@@ -137,7 +137,7 @@ def test_last_codebook_is_a_layer(codes):
     small = kc.strip(layer)
     np.testing.assert_array_equal(small.embeddings, expected)
     (report,) = kc.size_report(small).embeddings
-    assert report.stored_bytes == 14 * WIDTH * 4 + 30 * 3 + 4
+    assert report.stored_bytes == 14 * WIDTH * 4 + 30 * 3 + 4 + 4 * WIDTH
     with refused("reset_codebooks"):
         layer.reset_codebooks()
 

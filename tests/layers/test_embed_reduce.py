@@ -68,6 +68,7 @@ def fill(layer, seed=1):
         weight.assign(rng.normal(size=weight.shape))
     if hasattr(layer, "scale_unit"):
         layer.scale_unit.assign(1e-3)
+        layer.mean_row.assign(rng.normal(size=layer.width))
     return layer
 
 

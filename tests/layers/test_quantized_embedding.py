@@ -36,6 +36,7 @@ def decode(layer):
         block = column // (layer.block_size or layer.width)
         scale = int(layer.scales.numpy()[row, block])
         table[row, column] = integer * scale * layer.scale_unit.numpy()
+    table += layer.mean_row.numpy()
     if layer.rank is not None:
         table = table @ layer.projection.numpy()
     return table

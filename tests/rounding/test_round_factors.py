@@ -95,9 +95,15 @@ def test_search_equals_the_reference(bits):
     projection = rng.normal(size=(7, 12)).astype("float32")
     gram = projection.astype("float64") @ projection.T
     rows = rng.normal(size=(15, 7))
-    start = round_rows(rows, bits, block_size=3)
+    start = round_rows(rows, bits, block_size=3, mean_row=0)
     found, _ = round_onto(
-        rows @ projection, projection, bits, 3, "int8", start.unit
+        rows @ projection,
+        projection,
+        bits,
+        3,
+        "int8",
+        start.unit,
+        0,
     )
     for place, target in enumerate(rows @ gram):
         integers = start.integers[place].astype("float64")

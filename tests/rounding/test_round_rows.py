@@ -51,7 +51,8 @@ def test_scales_are_near_the_best(bits, block_size, name):
     table = tables()[name]
     rounded = round_rows(table, bits, block_size)
     error = np.sum((table - rounded.decode()) ** 2)
-    assert error <= 1.05 * least_error(table, rounded, bits)
+    rest = table - rounded.mean_row
+    assert error <= 1.05 * least_error(rest, rounded, bits)
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,11 +79,14 @@ def test_each_number_is_rounded_as_well_as_its_scale_allows(
     assert rounded.integers.max() <= highest
     steps = rounded.scales.astype("float64") * rounded.unit
     steps = np.repeat(steps, rounded.block_size, axis=1)[:, : shape[1]]
-    np.testing.assert_allclose(rounded.decode(), rounded.integers * steps, 1e-6)
-    own = np.abs(table - rounded.integers * steps)
+    rows = rounded.integers * steps + rounded.mean_row
+    largest = np.abs(rows).max()
+    np.testing.assert_allclose(rounded.decode(), rows, 0, 1e-6 * largest)
+    rest = table - rounded.mean_row
+    own = np.abs(rest - rounded.integers * steps)
     for change in (-1, 1):
         integers = np.clip(rounded.integers + change, lowest, highest)
-        other = np.abs(table - integers * steps)
+        other = np.abs(rest - integers * steps)
         assert np.all(own <= other + 1e-5 * np.abs(table).max())
     part = rounded.part(1, 3)
     np.testing.assert_array_equal(part.decode(), rounded.decode()[1:3])
@@ -100,6 +104,23 @@ def test_tables_of_integers_are_kept(bits):
     np.testing.assert_allclose(rounded.decode(), 0.25 * integers, rtol=1e-6)
     zeros = round_rows(np.zeros((3, 4)), bits)
     assert not zeros.decode().any() and not zeros.scales.any()
+
+
+@pytest.mark.parametrize("block_size", [None, 5])
+@pytest.mark.parametrize("bits", [4, 2])
+def test_the_mean_row_is_subtracted_and_zero_rows_stay_zero(bits, block_size):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 12)) + rng.normal(0, 2, size=12)
+    own, plain = (
+        round_rows(table, bits, block_size, mean_row=x) for x in (None, 0)
+    )
+    np.testing.assert_allclose(own.mean_row, table.mean(axis=0), 1e-5)
+    errors = [np.sum((table - x.decode()) ** 2) for x in (own, plain)]
+    assert errors[0] < 0.7 * errors[1]
+    table[[0, 7]] = 0
+    rows = round_rows(table, bits, block_size).decode()
+    assert not rows[[0, 7]].any() and rows[1:7].any(axis=1).all()
+    assert np.sum((table - rows) ** 2) < 0.8 * errors[1]
 
 
 def test_rows_of_very_different_lengths():

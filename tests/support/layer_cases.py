@@ -176,6 +176,7 @@ def rounded(**settings):
         for weight in layer.trainable_weights:
             weight.assign(0.5 * rng.normal(size=weight.shape))
         layer.scale_unit.assign(layer.scale_unit * 20)
+        layer.mean_row.assign(0.3 * rng.normal(size=layer.width))
         return layer
 
     return make
