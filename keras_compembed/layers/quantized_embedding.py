@@ -177,6 +177,12 @@ class QuantizedEmbedding(LookupLayer):
         self._require_built("rounded_table")
         return self.store.table()
 
+    def load_own_variables(self, store):
+        # Earlier files lack the last variable, the mean row.
+        last = str(len(self.store.variables) - 1)
+        zeros = np.zeros(self.store.width, "float32")
+        super().load_own_variables({last: zeros, **store})
+
     @classmethod
     def from_config(cls, config):
         config = dict(config)

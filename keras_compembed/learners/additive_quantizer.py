@@ -125,10 +125,11 @@ class AdditiveQuantizer(CodeLearner):
 
     def encode(self, table):
         table = self._check_new_rows(table)
+        rng = np.random.default_rng(self.seed)
+        # Wider than in training, where codes improve over several rounds.
+        beam = 32 if self.codebook_size <= 64 else 16
         with one_thread():
-            return search.encode_rows(
-                table, self.codebooks, np.random.default_rng(self.seed)
-            )
+            return search.encode_rows(table, self.codebooks, rng, beam=beam)
 
 
 def _load(path):

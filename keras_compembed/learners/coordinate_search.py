@@ -19,7 +19,7 @@ _GROUP_CODEWORDS = 128
 # Most codewords for solving normal equations in float64, and in float32. Above,
 # they do not fit in memory, and conjugate gradients are used.
 _PRECISE_CODEWORDS, _DIRECT_CODEWORDS = 2048, 8192
-_RIDGE = 0.01
+RIDGE = 0.01
 # Chunks per block. A block is a parallel task.
 _CHUNKS = 32
 # Least rows of a block per codeword, as each block sums by codeword.
@@ -169,21 +169,31 @@ def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
     return counts
 
 
-def least_squares_step(codes, codebooks, sums, sample_weight=None):
-    """The update that gives the best codebooks for fixed codes."""
+def least_squares_step(codes, codebooks, sums, sample_weight=None, ridge=RIDGE):
+    """The update that gives the best codebooks for fixed codes.
+
+    A ridge, in rows, may differ for each codebook.
+    """
     num_codebooks, codebook_size, width = codebooks.shape
     size = num_codebooks * codebook_size
-    right = (sums - _RIDGE * codebooks).reshape(size, width)
+    ridge = np.broadcast_to(
+        np.reshape(ridge, (-1, 1, 1)), (num_codebooks, 1, 1)
+    )
+    right = (sums - ridge * codebooks).reshape(size, width)
     if size <= _DIRECT_CODEWORDS:
         dtype = "float64" if size <= _PRECISE_CODEWORDS else "float32"
         left = co_occurrence(codes, codebook_size, sample_weight, dtype)
-        left[np.diag_indices(size)] += _RIDGE
+        left[np.diag_indices(size)] += np.repeat(ridge, codebook_size)
         step = np.linalg.solve(left, right.astype(dtype))
         return step.astype("float32").reshape(codebooks.shape)
-    return _conjugate_gradient(codes, right, codebooks.shape, sample_weight)
+    return _conjugate_gradient(
+        codes, right, codebooks.shape, ridge, sample_weight
+    )
 
 
-def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
+def _conjugate_gradient(
+    codes, right, shape, ridge, sample_weight, iterations=6
+):
     """`least_squares_step` for many codewords, without a matrix."""
     num_codebooks, codebook_size, width = shape
     size = max(1, (1 << 22) // width)
@@ -192,13 +202,13 @@ def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
         diagonal[m, :, 0] = np.bincount(
             codes[:, m], sample_weight, minlength=codebook_size
         )
-    inverse = 1 / (diagonal + _RIDGE)
+    inverse = 1 / (diagonal + ridge)
     remaining = right.reshape(shape).copy()
     solution = np.zeros(shape, "float32")
     direction = inverse * remaining
     energy = np.sum(remaining * direction, dtype="float64", axis=(0, 1))
     for _ in range(iterations):
-        product = _RIDGE * direction
+        product = ridge * direction
         for start in range(0, len(codes), size):
             part = slice(start, start + size)
             rows = np.zeros((len(codes[part]), width), "float32")
@@ -329,7 +339,7 @@ def rows_at_once(codebook_size, width, beam):
     return max(1, _BEAM_SCORES // (beam * max(codebook_size, width)))
 
 
-def encode_rows(table, codebooks, rng, offset=0.0, known=None):
+def encode_rows(table, codebooks, rng, offset=0.0, known=None, beam=_BEAM):
     """Codes by beam search, then improved by a few sweeps.
 
     A row keeps its code in `known` where that is better.
@@ -341,7 +351,7 @@ def encode_rows(table, codebooks, rng, offset=0.0, known=None):
     offset = np.asarray(offset, "float32")
     sample = np.asarray(table[some_rows(table, _ORDER_ROWS)], "float32")
     order = _best_order(sample - offset, codebooks)
-    settings = codebooks, offset, order, seed
+    settings = codebooks, offset, order, beam, seed
 
     def arguments():
         for part in blocks:
@@ -367,21 +377,23 @@ def _best_order(rows, codebooks):
     return min(
         orders,
         key=lambda order: (
-            _beam_search(rows, codebooks, order).distances.min(axis=1).sum()
+            _beam_search(rows, codebooks, order, _BEAM)
+            .distances.min(axis=1)
+            .sum()
         ),
     )
 
 
-def _encode_block(table, known, codebooks, offset, order, seed):
+def _encode_block(table, known, codebooks, offset, order, beam, seed):
     num_codebooks, codebook_size, width = codebooks.shape
     rng = np.random.default_rng(seed)
     sweeps = [Sweep(codebooks, rng) for _ in range(_SWEEPS)]
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
-    few = rows_at_once(codebook_size, width, _BEAM)
+    few = rows_at_once(codebook_size, width, beam)
     for part, rows in centred_chunks(table, offset, codebook_size):
         found = [
-            _beam_search(rows[start : start + few], codebooks, order).best()
-            for start in range(0, len(rows), few)
+            _beam_search(rows[x : x + few], codebooks, order, beam).best()
+            for x in range(0, len(rows), few)
         ]
         codes[part] = np.concatenate(found)
         rest = rows.copy()
@@ -404,10 +416,10 @@ def _means(codebooks):
     return means / usual.sum(axis=1, keepdims=True).astype("float32")
 
 
-def _beam_search(rows, codebooks, order):
+def _beam_search(rows, codebooks, order, most):
     """`Beams` of rows, codebooks in this order."""
     means = _means(codebooks)
     beams = Beams(rows - means.sum(axis=0), *codebooks.shape[:2])
     for m in order:
-        beams.extend(codebooks[m] - means[m], m, _BEAM)
+        beams.extend(codebooks[m] - means[m], m, most)
     return beams

@@ -20,11 +20,13 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-# Rows up to this width start from residual k-means if codes have these bits a
-# number, or codebooks more codewords. With more bits, rounding to int8, with
-# one scale for long and short codewords, would cost more than the codes.
-_MANY_BITS, _MOST_BITS = 1.25, 3.0
+# Rows up to this width start from residual k-means if codes have more bits a
+# number, or codebooks more codewords.
+_MANY_BITS = 1.25
 _NARROW, _LARGE_CODEBOOK = 128, 64
+# The largest ridge of least squares, in rows. With fewer rows a codeword, a fit
+# without it is almost exact.
+_MOST_RIDGE, _EXACT = 4.0, 2
 # Rounds of beam search at an effort of 1, while each gains this. A sample of
 # rows shows whether the first one does.
 _ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
@@ -121,7 +123,7 @@ class QuantizerRun:
         effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
         bits = num_codebooks * np.log2(codebook_size) / width
         is_dense = width <= _NARROW and (
-            _MANY_BITS <= bits <= _MOST_BITS or codebook_size > _LARGE_CODEBOOK
+            bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
         )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
         if is_dense:
@@ -176,15 +178,19 @@ class QuantizerRun:
 
     def _gain_of_beams(self):
         """The part of the loss of some rows that better codes save."""
-        some = search.some_rows(self.table, _ASKED)
-        rows = np.asarray(self.table[some], "float32") - self.offset
-        known, losses = self.codes[some], []
+        some, rows = self._some_rows()
+        known = self.codes[some]
         found = search.encode_rows(rows, self.codebooks, self.rng, 0.0, known)
-        for codes in (known, found):
-            rest = rows.copy()
-            search.subtract_codewords(rest, codes, self.codebooks)
-            losses.append(float(np.square(rest).sum(dtype="float64")))
-        return 1 - losses[1] / max(losses[0], 1e-30)
+        before, after = (
+            _losses(rows, codes, self.codebooks).sum()
+            for codes in (known, found)
+        )
+        return 1 - after / max(before, 1e-30)
+
+    def _some_rows(self):
+        """Ids of some rows, and these rows about the mean."""
+        some = search.some_rows(self.table, _ASKED)
+        return some, np.asarray(self.table[some], "float32") - self.offset
 
     def _give_own_codewords(self):
         """Makes long rows exact: each has a codeword that few others used."""
@@ -316,8 +322,22 @@ class QuantizerRun:
         sums = np.zeros(self.shape, "float32")
         self._visit(temperature, sums)
         self.codebooks += search.least_squares_step(
-            self.codes, self.codebooks, sums, self.weight
+            self.codes, self.codebooks, sums, self.weight, self._ridge()
         )
+
+    def _ridge(self):
+        """What codes leave of a usual row, relative to each codebook's part.
+
+        Otherwise few rows could make a codeword long, and int8 scales coarse.
+        """
+        squares = np.einsum("mkd,mkd->mk", self.codebooks, self.codebooks)
+        if len(self.codes) < _EXACT * squares.size:
+            return search.RIDGE
+        own = squares[np.arange(len(squares)), self.codes].mean(axis=0)
+        some, rows = self._some_rows()
+        usual = np.median(_losses(rows, self.codes[some], self.codebooks))
+        ridge = usual / np.maximum(own, 1e-30)
+        return np.clip(ridge, search.RIDGE, _MOST_RIDGE)
 
     def _report(self, bar, loss):
         self._record(loss)
@@ -352,6 +372,13 @@ def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
                 residual *= weight[part, None]
             search.sums_by_subcode(residual, codes[part], codebook_size, sums)
     return total, codes, sums
+
+
+def _losses(rows, codes, codebooks):
+    """What codes leave of each row, squared."""
+    rests = rows.copy()
+    search.subtract_codewords(rests, codes, codebooks)
+    return np.square(rests).sum(axis=1, dtype="float64")
 
 
 @functools.lru_cache(maxsize=1)

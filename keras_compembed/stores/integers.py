@@ -125,12 +125,6 @@ class Integers(Store):
             self._first_rows = latents
         unit = {"shape": (), "initializer": self._initialize_unit}
         self.scale_unit = fixed("scale_unit", dtype="float32", **unit)
-        self.mean_row = fixed(
-            "mean_row",
-            shape=(self.width,),
-            initializer="zeros",
-            dtype="float32",
-        )
         if self.rank is not None:
             shape = self.rank, self.output_dim
             trained = self.low_rank.arguments
@@ -140,9 +134,14 @@ class Integers(Store):
             # all weights take numbers only.
             zero = {"shape": (), "initializer": "zeros"}
             fixed("rows_are_fixed", dtype="uint8", **zero)
+        # The last one, as earlier files lack it.
+        shape = (self.width,)
+        zeros = {"shape": shape, "initializer": "zeros", "dtype": "float32"}
+        self.mean_row = fixed("mean_row", **zeros)
+        if self.learn_rows:
             settings = self.bits, self._block, self.scale_dtype
-            fixed = self.scale_unit, self.mean_row
-            self.latents = LatentRows(latents, *fixed, *settings)
+            shared = self.scale_unit, self.mean_row
+            self.latents = LatentRows(latents, *shared, *settings)
 
     def _initialize_unit(self, shape, dtype=None):
         largest = _RANDOM_SIZE / 2 ** (self.bits - 1)

@@ -118,7 +118,7 @@ def test_tables_of_many_long_rows(shape):
         learner = quantizer(*shape, effort=1.0).train(mixed)
         found = np.square(mixed - learner.decode(learner.codes)).sum(axis=1)
         wanted = quantizer(*shape, effort=1.0).train(mixed[600:])
-        assert found[600:].mean() < 1.2 * mean_loss(mixed[600:], wanted)
+        assert found[600:].mean() < 1.25 * mean_loss(mixed[600:], wanted)
         assert found[:600].mean() < 0.1
     heavy = table * rng.pareto(1.5, size=(1000, 1)).clip(0.01, 200)
     learner = quantizer(*shape, effort=1.0).train(heavy)
