@@ -19,6 +19,7 @@ _GROUP_CODEWORDS = 128
 # Most codewords for solving normal equations in float64, and in float32. Above,
 # they do not fit in memory, and conjugate gradients are used.
 _PRECISE_CODEWORDS, _DIRECT_CODEWORDS = 2048, 8192
+# The least ridge of least squares, in rows.
 RIDGE = 0.01
 # Chunks per block. A block is a parallel task.
 _CHUNKS = 32
@@ -312,19 +313,20 @@ class Beams:
     def extend(self, codewords, place, most):
         """Chooses the subcodes at a place, and keeps `most` codes of a row."""
         count, number, width = self.rests.shape
-        each = np.arange(count)[:, None]
-        scores = self.rests.reshape(-1, width) @ (-2 * codewords.T)
+        rests = self.rests.reshape(-1, width)
+        scores = rests @ (-2 * codewords.T)
         scores += np.einsum("kd,kd->k", codewords, codewords)
-        scores = scores.reshape(count, number, len(codewords))
-        scores += self.distances[..., None]
+        scores += self.distances.reshape(-1, 1)
         scores = scores.reshape(count, number * len(codewords))
-        most = min(most, scores.shape[1])
-        best = np.argpartition(scores, most - 1, axis=1)[:, :most]
+        best = lowest(scores, min(most, scores.shape[1]))
         self.distances = np.take_along_axis(scores, best, axis=1)
         source, subcodes = np.divmod(best, len(codewords))
-        self.rests = self.rests[each, source]
-        self.rests -= codewords[subcodes]
-        self.codes = self.codes[each, source]
+        # `take` is several times faster than two indices.
+        source += np.arange(count)[:, None] * number
+        self.rests = rests.take(source, axis=0)
+        self.rests -= codewords.take(subcodes, axis=0)
+        codes = self.codes.reshape(count * number, self.codes.shape[2])
+        self.codes = codes.take(source, axis=0)
         self.codes[..., place] = subcodes
 
     def best(self):
@@ -332,6 +334,16 @@ class Beams:
         return self.codes[
             np.arange(len(self.codes)), self.distances.argmin(axis=1)
         ]
+
+
+def lowest(scores, most):
+    """Places `(rows, most)` of the lowest scores of each row, in any order."""
+    # Faster than `argpartition`, which is for ties.
+    bound = np.partition(scores, most - 1, axis=1)[:, most - 1]
+    places = np.flatnonzero(scores <= bound[:, None])
+    if len(places) == len(scores) * most:
+        return places.reshape(-1, most) % scores.shape[1]
+    return np.argpartition(scores, most - 1, axis=1)[:, :most]
 
 
 def rows_at_once(codebook_size, width, beam):

@@ -24,8 +24,8 @@ _LAST_SWEEPS = 3
 # number, or codebooks more codewords.
 _MANY_BITS = 1.25
 _NARROW, _LARGE_CODEBOOK = 128, 64
-# The largest ridge of least squares, in rows. With fewer rows a codeword, a fit
-# without it is almost exact.
+# The largest ridge of least squares, in rows. With fewer rows for a codeword, a
+# fit almost without ridge is exact.
 _MOST_RIDGE, _EXACT = 4.0, 2
 # Rounds of beam search at an effort of 1, while each gains this. A sample of
 # rows shows whether the first one does.
