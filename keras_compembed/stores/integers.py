@@ -57,7 +57,7 @@ _CHUNK_ELEMENTS = 1 << 22
 # Rows dequantized at once in plain arrays; they fit in a core's cache.
 _CHUNK_ROWS = 256
 _SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
-# Of the unit, and of each number of the mean row.
+# The unit, and each number of the mean row, are float32.
 _FLOAT_BYTES = 4
 
 
