@@ -32,8 +32,8 @@ FINE_SHARES = {
 }
 # The same while integers are searched.
 _SEARCHED_ELEMENTS = 1 << 17
-# The mean row is subtracted, unless that raises the error of this number of rows
-# by more than this factor. Nearly all files have it, so sizes can be predicted.
+# The mean row is subtracted, unless that raises the error of this number of
+# rows by this factor. Nearly all files have it, so sizes can be predicted.
 _ASKED, _MOST_ERROR = 1024, 1.05
 # More sweeps lower the error by less than 1%.
 _SWEEPS = {8: 0, 4: 1, 2: 3}
