@@ -21,8 +21,9 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
 # Rows up to this width start from residual k-means if codes have more bits a
-# number, or codebooks more codewords.
-_MANY_BITS = 1.25
+# number, or codebooks more codewords. If few rows have most energy (the second
+# moment of energies, relative to equal ones), codewords are too long for int8.
+_MANY_BITS, _UNEVEN = 1.25, 4.0
 _NARROW, _LARGE_CODEBOOK = 128, 64
 # The largest ridge of least squares, in rows. With fewer rows for a codeword, a
 # fit almost without ridge is exact.
@@ -30,9 +31,9 @@ _MOST_RIDGE, _EXACT = 4.0, 2
 # Rounds of beam search at an effort of 1, while each gains this. A sample of
 # rows shows whether the first one does.
 _ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
-# One in 32 codewords may be that of a single long row. If there are more of
+# One in 256 codewords may be that of a single long row. If there are more of
 # them, they are no exception.
-_OWN_CODEWORDS = 32
+_OWN_CODEWORDS = 256
 # Learning rates of the encoder.
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
 _DECAYS = 0.9, 0.999
@@ -107,12 +108,16 @@ class QuantizerRun:
         )
         most = search.LONGEST**2 * np.median(squares)
         long_rows = np.flatnonzero(squares > most)
-        most = np.prod(self.shape[:2]) // _OWN_CODEWORDS
-        if not 0 < len(long_rows) <= most:
+        most = max(1, np.prod(self.shape[:2]) // _OWN_CODEWORDS)
+        has_few = 0 < len(long_rows) <= most
+        usual = np.ones(len(squares), "float32")
+        usual[long_rows if has_few else []] = 0
+        energies = squares[usual > 0].astype("float64")
+        spread = np.square(energies).mean()
+        self.is_even = spread <= _UNEVEN * energies.mean() ** 2
+        if not has_few:
             return None
         self.long_rows = long_rows
-        usual = np.ones(len(squares), "float32")
-        usual[long_rows] = 0
         self.weight = usual if self.weight is None else usual * self.weight
         self.offset = search.mean_row(self.table, self.weight)
         return usual
@@ -122,8 +127,10 @@ class QuantizerRun:
         # Above 256 codewords, sweeps and batches are slow: fewer of them.
         effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
         bits = num_codebooks * np.log2(codebook_size) / width
-        is_dense = width <= _NARROW and (
-            bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
+        is_dense = (
+            self.is_even
+            and width <= _NARROW
+            and (bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK)
         )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
         if is_dense:

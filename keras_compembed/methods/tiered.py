@@ -35,7 +35,7 @@ class Tiered(Method):
     >>> method.name
     '500 rows int4, rest codes 8x16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    64832
+    65088
     >>> Tiered(2_000, rest=50).name
     '2000 rows, 50 shared'
 

@@ -204,8 +204,9 @@ def test_rounded_rows_are_the_nearest():
     table = grown(rounded(bits=2)).rounded_table()
     scales = table.scales[ROWS:].astype(float) * float(table.unit)
     every = np.arange(-2, 2)[:, None, None] * scales
-    nearest = np.abs(every - VECTORS).min(axis=0)
-    found = np.abs(table.integers[ROWS:] * scales - VECTORS)
+    vectors = VECTORS - table.mean_row
+    nearest = np.abs(every - vectors).min(axis=0)
+    found = np.abs(table.integers[ROWS:] * scales - vectors)
     np.testing.assert_allclose(found, nearest, atol=1e-6)
 
 

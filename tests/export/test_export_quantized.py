@@ -32,7 +32,7 @@ def rounded(
     layer.scales.assign(rng.integers(highest + 1, size=layer.scales.shape))
     # A number that float16 would round, or does not hold.
     layer.scale_unit.assign(size / 3 / highest)
-    if size == 1:
+    if size == 1 and bits < 8:
         layer.mean_row.assign(rng.normal(size=layer.width))
     return layer
 

@@ -37,6 +37,15 @@ def input_name(number):
     return f"inputs {number}" if number else "inputs"
 
 
+def weights_of(model):
+    """Weights without mean rows of zeros, which earlier files lack."""
+    return [
+        weight
+        for weight in model.weights
+        if weight.name != "mean_row" or weight.numpy().any()
+    ]
+
+
 def weight_name(number):
     return f"weight {number}"
 
@@ -46,7 +55,7 @@ def describe(model, inputs, labels):
     inputs = inputs[0] if len(inputs) == 1 else inputs
     arrays = {
         weight_name(number): weight.numpy()
-        for number, weight in enumerate(model.weights)
+        for number, weight in enumerate(weights_of(model))
     }
     arrays["outputs"] = model(inputs, training=False)
     # With what metrics measure.
