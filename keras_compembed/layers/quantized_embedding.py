@@ -35,10 +35,11 @@ class QuantizedEmbedding(LookupLayer):
 
     Rows usually come from a trained table, with `from_table` or
     `keras_compembed.compress_model`. The mean of 4 or 2-bit rows is then kept
-    apart if that lowers the error. Rows and mean are fixed, while `projection`
-    is trained like any weight. With `learn_rows`, `fit` trains latent float
-    rows, which each call quantizes (quantization-aware training). Gradients
-    pass straight through. `kc.strip` drops the latent rows after training.
+    apart, unless that raises the error. Rows and mean are fixed, while
+    `projection` is trained like any weight. With `learn_rows`, `fit` trains
+    latent float rows, which each call quantizes (quantization-aware training).
+    Gradients pass straight through. `kc.strip` drops the latent rows after
+    training.
 
     For logits, and for sums or means of rows, see `CodeEmbedding`.
 

@@ -177,14 +177,13 @@ def least_squares_step(codes, codebooks, sums, sample_weight=None, ridge=RIDGE):
     """
     num_codebooks, codebook_size, width = codebooks.shape
     size = num_codebooks * codebook_size
-    ridge = np.broadcast_to(
-        np.reshape(ridge, (-1, 1, 1)), (num_codebooks, 1, 1)
-    )
+    ridge = np.reshape(ridge, (-1, 1, 1))
     right = (sums - ridge * codebooks).reshape(size, width)
     if size <= _DIRECT_CODEWORDS:
         dtype = "float64" if size <= _PRECISE_CODEWORDS else "float32"
         left = co_occurrence(codes, codebook_size, sample_weight, dtype)
-        left[np.diag_indices(size)] += np.repeat(ridge, codebook_size)
+        each = np.broadcast_to(ridge, (num_codebooks, codebook_size, 1))
+        left[np.diag_indices(size)] += each.ravel()
         step = np.linalg.solve(left, right.astype(dtype))
         return step.astype("float32").reshape(codebooks.shape)
     return _conjugate_gradient(
@@ -389,9 +388,7 @@ def _best_order(rows, codebooks):
     return min(
         orders,
         key=lambda order: (
-            _beam_search(rows, codebooks, order, _BEAM)
-            .distances.min(axis=1)
-            .sum()
+            _beam_search(rows, codebooks, order).distances.min(axis=1).sum()
         ),
     )
 
@@ -428,7 +425,7 @@ def _means(codebooks):
     return means / usual.sum(axis=1, keepdims=True).astype("float32")
 
 
-def _beam_search(rows, codebooks, order, most):
+def _beam_search(rows, codebooks, order, most=_BEAM):
     """`Beams` of rows, codebooks in this order."""
     means = _means(codebooks)
     beams = Beams(rows - means.sum(axis=0), *codebooks.shape[:2])

@@ -109,13 +109,14 @@ class QuantizerRun:
         most = search.LONGEST**2 * np.median(squares)
         long_rows = np.flatnonzero(squares > most)
         most = max(1, np.prod(self.shape[:2]) // _OWN_CODEWORDS)
-        has_few = 0 < len(long_rows) <= most
+        if len(long_rows) > most:
+            long_rows = long_rows[:0]
         usual = np.ones(len(squares), "float32")
-        usual[long_rows if has_few else []] = 0
+        usual[long_rows] = 0
         energies = squares[usual > 0].astype("float64")
         spread = np.square(energies).mean()
         self.is_even = spread <= _UNEVEN * energies.mean() ** 2
-        if not has_few:
+        if not len(long_rows):
             return None
         self.long_rows = long_rows
         self.weight = usual if self.weight is None else usual * self.weight
@@ -185,7 +186,7 @@ class QuantizerRun:
 
     def _gain_of_beams(self):
         """The part of the loss of some rows that better codes save."""
-        some, rows = self._some_rows()
+        some, rows = self._sample
         known = self.codes[some]
         found = search.encode_rows(rows, self.codebooks, self.rng, 0.0, known)
         before, after = (
@@ -194,7 +195,8 @@ class QuantizerRun:
         )
         return 1 - after / max(before, 1e-30)
 
-    def _some_rows(self):
+    @functools.cached_property
+    def _sample(self):
         """Ids of some rows, and these rows about the mean."""
         some = search.some_rows(self.table, _ASKED)
         return some, np.asarray(self.table[some], "float32") - self.offset
@@ -340,8 +342,12 @@ class QuantizerRun:
         squares = np.einsum("mkd,mkd->mk", self.codebooks, self.codebooks)
         if len(self.codes) < _EXACT * squares.size:
             return search.RIDGE
-        own = squares[np.arange(len(squares)), self.codes].mean(axis=0)
-        some, rows = self._some_rows()
+        counts = [
+            np.bincount(subcodes, minlength=squares.shape[1])
+            for subcodes in self.codes.T
+        ]
+        own = np.einsum("mk,mk->m", counts, squares) / len(self.codes)
+        some, rows = self._sample
         usual = np.median(_losses(rows, self.codes[some], self.codebooks))
         ridge = usual / np.maximum(own, 1e-30)
         return np.clip(ridge, search.RIDGE, _MOST_RIDGE)

@@ -47,7 +47,7 @@ class RoundedTable:
     scales: np.ndarray
     unit: np.float32
     block_size: int
-    mean_row: np.ndarray | float = 0.0
+    mean_row: np.ndarray
 
     def part(self, start, stop):
         """A slice of the rows."""
@@ -143,21 +143,24 @@ def round_rows(
 
 
 def _choose_mean_row(table, bits, block_size, scale_dtype):
-    """The mean of the rows, or 0 if some of them lose by it."""
+    """The mean of the rows, or zeros if a sample of them loses by it."""
+    zeros = np.zeros(table.shape[1], "float32")
     if bits == 8:
-        return np.float32(0)
+        return zeros
     total = sum(x.sum(axis=0, dtype="float64") for _, x in float_chunks(table))
     mean = (total / len(table)).astype("float32")
     some = np.arange(0, len(table), -(-len(table) // _ASKED))
     rows = np.asarray(table[some], "float32")
+    shape = bits, block_size, scale_dtype
     plain, rest = (
-        _error(rows, round_rows(rows, bits, block_size, scale_dtype, None, x))
-        for x in (np.float32(0), mean)
+        _error(rows, round_rows(rows, *shape, mean_row=each))
+        for each in (zeros, mean)
     )
-    return mean if rest < _MOST_ERROR * plain else np.float32(0)
+    return mean if rest < _MOST_ERROR * plain else zeros
 
 
 def _zero_rows(table):
+    """Places of rows of zeros."""
     zeros = [
         start + np.flatnonzero(~rows.any(axis=1))
         for start, rows in float_chunks(table)

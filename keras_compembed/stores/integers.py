@@ -264,7 +264,7 @@ class Integers(Store):
         self.packed_rows.assign(pack_integers(rounded.integers, self.bits))
         self.scales.assign(rounded.scales)
         self.scale_unit.assign(rounded.unit)
-        self.mean_row.assign(np.broadcast_to(rounded.mean_row, self.width))
+        self.mean_row.assign(rounded.mean_row)
         if self.latents is not None:
             self.latents.assign(np.asarray(latents) - rounded.mean_row)
         error = energy = 0.0
@@ -295,7 +295,7 @@ class Integers(Store):
         self.scale_unit.assign(arrays.settings["unit"])
         if self.projection is not None:
             self.projection.assign(arrays.floats["projection"])
-        self.mean_row.assign(np.broadcast_to(arrays.mean_row, self.width))
+        self.mean_row.assign(arrays.mean_row)
         if self.latents is not None:
             self.latents.latents.assign(arrays.latents)
 
@@ -376,7 +376,9 @@ class IntegerRows(RowArrays):
         self._width = settings["rank"] or settings["columns"]
         self._block_size = settings["block_size"] or self._width
         self.unit = np.float32(settings["unit"])
-        self.mean_row = self.floats.get("mean_row", np.float32(0))
+        # Earlier files, and those of int8, lack it.
+        zeros = np.zeros(self._width, "float32")
+        self.mean_row = self.floats.get("mean_row", zeros)
         self._projection = self.floats.get("projection")
         if self._projection is not None:
             self._projection = self._projection.astype("float32")
@@ -427,7 +429,7 @@ class IntegerRows(RowArrays):
             sums = self._products(query)
         else:
             sums = self._sums(query)
-        return sums * self.unit + np.sum(query * self.mean_row)
+        return sums * self.unit + query @ self.mean_row
 
     def _sums(self, query):
         """Products with rows of few bits, in units of scales."""

@@ -70,7 +70,9 @@ def residual_k_means(table, num_codebooks, codebook_size, iterations=20):
     return table - rest
 
 
-@pytest.mark.parametrize("shape, most", [((7, 8), 0.8), ((2, 128), 0.9)])
+@pytest.mark.parametrize(
+    "shape, most", [((12, 8), 0.8), ((7, 8), 0.8), ((2, 128), 0.9)]
+)
 def test_many_bits_and_large_codebooks(shape, most):
     table = np.random.default_rng(0).normal(size=(1500, 8)).astype("float32")
     learner = quantizer(*shape, effort=1.0).train(table)
@@ -124,10 +126,16 @@ def test_tables_of_many_long_rows(shape):
     table = rng.normal(size=(1000, 8))
     for scale in (0.0, 0.01):
         mixed = table * np.where(np.arange(1000) < 600, scale, 1.0)[:, None]
-        learner = quantizer(*shape, effort=1.0).train(mixed)
-        found = np.square(mixed - learner.decode(learner.codes)).sum(axis=1)
-        wanted = quantizer(*shape, effort=1.0).train(mixed[600:])
-        assert found[600:].mean() < 1.25 * mean_loss(mixed[600:], wanted)
+        found, wanted = np.zeros(1000), 0.0
+        # One seed may be lucky, or not.
+        for seed in range(3):
+            options = {"effort": 1.0, "seed": seed}
+            learner = quantizer(*shape, **options).train(mixed)
+            rows = learner.decode(learner.codes)
+            found += np.square(mixed - rows).sum(axis=1) / 3
+            learner = quantizer(*shape, **options).train(mixed[600:])
+            wanted += mean_loss(mixed[600:], learner) / 3
+        assert found[600:].mean() < 1.2 * wanted
         assert found[:600].mean() < 0.1
     heavy = table * rng.pareto(1.5, size=(1000, 1)).clip(0.01, 200)
     learner = quantizer(*shape, effort=1.0).train(heavy)
