@@ -100,9 +100,11 @@ class Budget:
     On two text classifiers, this error ranks methods as tuned accuracy does.
 
     With `data`, the best few methods are trained further and compared by the
-    validation metric. Rows are then weighted by how often they occur in the
-    training data, unless `sample_weight` is given. This needs a Sequential or
-    functional model.
+    validation metric.
+
+    In a Sequential or functional model, rows are weighted by how often the
+    training data read them, or else the `sample_inputs` of `compress_model`,
+    unless `sample_weight` is given.
 
     Example:
 

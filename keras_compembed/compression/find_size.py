@@ -5,7 +5,6 @@ import warnings
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import TunedCopies
@@ -13,6 +12,8 @@ from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
+from keras_compembed.compression.row_counts import batches_of
+from keras_compembed.compression.row_counts import weights_by_counts
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.size_search import StopRequest
 from keras_compembed.compression.size_search import TablePoints
@@ -36,17 +37,13 @@ from keras_compembed.methods.settings import settings_of
 from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.model_parts import all_layers
-from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_paths
-from keras_compembed.utils.model_parts import list_nodes
 from keras_compembed.utils.validation import check_table
 
 # Files of larger originals are not measured.
 _LARGEST_ORIGINAL = 1 << 30
 # Ratio of limits: of a frontier, and at the end of a search for a loss.
 _STEP, _LAST_STEP = 2.0, 1.15
-# Examples for counting ids.
-_EXAMPLES = 32_768
 
 
 def find_frontier(
@@ -99,15 +96,18 @@ def find_frontier(
     return found
 
 
-def find_searched_tables(model, budget, layers, seed, verbose):
+def find_searched_tables(model, budget, layers, seed, sample_inputs, verbose):
     """The `TablePoints` of a model's tables."""
     given = find_layers(model, "sample_weight", budget.sample_weight)
+    batches = batches_of(budget.data and budget.data.train)
+    if not batches and sample_inputs is not None:
+        batches = [sample_inputs]
 
     def searched(name, layer):
         if id(layer) in given:
             weight = budget.sample_weight[given[id(layer)]]
         else:
-            weight = _weights_by_counts(model, layer, budget.data)
+            weight = weights_by_counts(model, layer, batches)
         tables = read_tables(layer)
         for table in tables:
             check_table(table, f"embeddings of {name}")
@@ -155,7 +155,7 @@ class FindSize:
         self._stop = StopRequest()
         self._original_score = self._tuned = None
         self._tables = find_searched_tables(
-            model, budget, layers, seed, verbose
+            model, budget, layers, seed, sample_inputs, verbose
         )
         if tunes and budget.data is not None:
             self._tuned = TunedCopies(model, budget.data, seed)
@@ -428,64 +428,3 @@ class FindSize:
     def _say(self, text):
         if self._verbose:
             print(text, flush=True)
-
-
-def _weights_by_counts(model, layer, data):
-    """The weight of each row, by how often its id occurs."""
-    ids = _ids_of(model, layer)
-    if ids is None or data is None or data.train is None:
-        return None
-    counts = np.zeros(layer.input_dim, "int64")
-    names = [x.name for x in model.inputs]
-    for inputs in _inputs(data.train):
-        found = np.ravel(keras.ops.convert_to_numpy(ids(_flat(inputs, names))))
-        found = found[(found >= 0) & (found < layer.input_dim)]
-        counts += np.bincount(found.astype("int64"), minlength=layer.input_dim)
-    return np.sqrt(1.0 + counts)
-
-
-def _ids_of(model, layer):
-    """A function from inputs to the ids that a layer reads, or None."""
-    if not is_open(model):
-        return None
-    # A layer's nodes may belong to other models.
-    nodes = [
-        node
-        for node in list_nodes(model.outputs)
-        if node.operation is layer
-        or isinstance(node.operation, keras.Model)
-        and any(x is layer for x in all_layers(node.operation))
-    ]
-    if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
-        return None
-    ((node,), (tensor,)) = nodes, nodes[0].input_tensors
-    before = keras.Model(model.inputs, tensor)
-    if node.operation is layer:
-        return before
-    inner = _ids_of(node.operation, layer)
-    return inner and (lambda inputs: inner([before(inputs)]))
-
-
-def _inputs(data):
-    """Yields inputs of some batches."""
-    if isinstance(data, tf.data.Dataset):
-        seen = 0
-        for batch in data:
-            inputs = batch[0] if isinstance(batch, tuple) else batch
-            yield inputs
-            seen += len(keras.tree.flatten(inputs)[0])
-            if seen >= _EXAMPLES:
-                return
-        return
-    number = len(keras.tree.flatten(data[0])[0])
-    for start in range(0, min(number, _EXAMPLES), 1024):
-        yield keras.tree.map_structure(
-            lambda part, start=start: part[start : start + 1024], data[0]
-        )
-
-
-def _flat(inputs, names):
-    """Inputs in the model's order, also from a dict by name."""
-    if isinstance(inputs, dict) and set(names) <= set(inputs):
-        return [inputs[name] for name in names]
-    return keras.tree.flatten(inputs)

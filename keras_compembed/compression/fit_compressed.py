@@ -3,11 +3,14 @@
 import random
 
 import keras
+import tensorflow as tf
 
 from keras_compembed.compression.budget import Budget
+from keras_compembed.compression.compress_model import compress_by
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.compress_model import with_new_tables
 from keras_compembed.compression.find_size import find_searched_tables
+from keras_compembed.compression.row_counts import batches_of
 from keras_compembed.compression.tables import check_model
 from keras_compembed.compression.tables import copy_checked
 from keras_compembed.exchange.copy_with import compile_like
@@ -34,9 +37,9 @@ def fit_compressed(
 ) -> keras.Model:
     """Trains a model with plain tables, compresses it, and trains it further.
 
-    It calls `model.fit`, `compress_model(model, how)` and the copy's `fit`. The
-    weights are the same as after these three calls. The trained tables stay in
-    `model`, so `compress_model` can try another method.
+    It calls `model.fit`, `compress_model(model, how)` and the copy's `fit`. In
+    learning, rows weigh more if the arrays or dataset `x` read them often. The
+    trained tables stay in `model`, so `compress_model` can try another method.
 
     The copy has a new optimizer with the learning rate of the first part. A
     learning-rate schedule continues at the step where the first part ended.
@@ -131,7 +134,12 @@ def fit_compressed(
     )
     done = history.epoch
     with model.distribute_strategy.scope():
-        small = compress_model(model, how, *options, int(verbose != 0))
+        options = *options, int(verbose != 0)
+        if isinstance(how, Budget):
+            small = compress_model(model, how, *options)
+        else:
+            data = x if isinstance(x, tf.data.Dataset) else (x,)
+            small = compress_by(model, how, *options, batches_of(data))
         _continue_schedule(small, model)
     small.fit(
         x,
@@ -149,14 +157,13 @@ def fit_compressed(
 
 def _try_to_copy(model, how, layers, seed, sample_inputs):
     """Raises if the model cannot be compressed, before time is spent."""
+    options = layers, seed, sample_inputs, 0
     if isinstance(how, Budget):
         how.check(model)
-        find_searched_tables(model, how, layers, seed, verbose=0)
+        find_searched_tables(model, how, *options)
         small = copy_checked(model, [], sample_inputs)
     else:
-        _, small, _ = with_new_tables(
-            model, how, layers, seed, sample_inputs, verbose=0
-        )
+        _, small, _ = with_new_tables(model, how, *options)
     compile_like(small, model)
     require(
         small.compiled,

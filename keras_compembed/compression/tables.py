@@ -332,8 +332,10 @@ class ReplacedTable:
         """Bytes of the new layer without training-only weights."""
         return size_report(self.small).embedding_bytes
 
-    def learn(self):
+    def learn(self, sample_weight=None):
         """Fits the new layer to the table."""
+        if self.method.sample_weight is not None:
+            sample_weight = self.method.sample_weight
         self._say_what_is_lost()
         self._say(f"learning {self.method.name}")
         tables = read_tables(self.layer)
@@ -341,7 +343,7 @@ class ReplacedTable:
         options = dict(self._options)
         for table, fit in zip(tables, self._fits, strict=True):
             learned = fit.from_table(
-                table, sample_weight=self.method.sample_weight, **options
+                table, sample_weight=sample_weight, **options
             )
             weights += learned.get_weights()
             # The second table's codes are fixed.

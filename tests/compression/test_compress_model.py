@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from compressing import NeverTrained
 from compressing import codes
 from compressing import compress
@@ -99,6 +100,23 @@ def test_method_of_each_layer():
     assert small.get_layer("first").bits == 2
     assert small.get_layer("last").codebooks.shape == (3, 5, 8)
     assert type(small.get_layer("other")) is layers.Embedding
+
+
+def test_rows_that_inputs_read_often_are_nearer():
+    model = sequential()
+    often = np.tile(np.arange(10), (100, 1))
+
+    def error(inputs, method):
+        small = compress(model, {"words": method}, seed=0, sample_inputs=inputs)
+        rows = small.get_layer("words").embeddings - model.weights[0]
+        return float(np.square(rows[:10]).sum())
+
+    method = kc.methods.Codes(2, 4)
+    equal, near = error(None, method), error(often, method)
+    assert near < 0.5 * equal
+    assert error(tf.RaggedTensor.from_tensor(often), method) == near
+    method = method.for_table(np.ones(60))
+    assert error(often, method) == pytest.approx(equal)
 
 
 # Learners.

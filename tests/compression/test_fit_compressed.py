@@ -69,7 +69,9 @@ def test_equals_three_calls():
     small = train(model, table_epochs=2, seed=3, **kwargs)
     other.fit(X, Y, epochs=2, **callbacks())
     logs = other.history.history
-    by_hand = kc.compress_model(other, codes(), ["words"], seed=3, verbose=0)
+    by_hand = kc.compress_model(
+        other, codes(), ["words"], seed=3, sample_inputs=X, verbose=0
+    )
     by_hand.fit(X, Y, initial_epoch=2, epochs=5, **callbacks())
     check_same_weights(small, by_hand)
     # The table stays in the model.
