@@ -32,8 +32,8 @@ class AdditiveQuantizer(CodeLearner):
     It alternates between choosing codes with random noise at a falling
     temperature, and fitting codebooks by least squares. In rows of at most 128
     numbers, it starts from residual k-means instead if codebooks have over 64
-    codewords, or codes 1.25 to 3 bits for each number. If few rows are over ten
-    times as long as the median, each of them has its own codeword.
+    codewords, or codes at least 1.25 bits for each number. If few rows are over
+    ten times as long as the median, each of them has its own codeword.
 
     It runs on one core. Within `joblib.parallel_config` it runs on several,
     with the same result.
@@ -126,8 +126,7 @@ class AdditiveQuantizer(CodeLearner):
     def encode(self, table):
         table = self._check_new_rows(table)
         rng = np.random.default_rng(self.seed)
-        # Wider than in training, where codes improve over several rounds.
-        beam = 32 if self.codebook_size <= 64 else 16
+        beam = search.wide_beam(self.codebook_size)
         with one_thread():
             return search.encode_rows(table, self.codebooks, rng, beam=beam)
 

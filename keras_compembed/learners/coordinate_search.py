@@ -26,7 +26,7 @@ _CHUNKS = 32
 # Least rows of a block per codeword, as each block sums by codeword.
 _ROWS_PER_CODEWORD = 4
 # For new rows: beam width, sweeps afterwards, and scores at a time.
-_BEAM = 16
+BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
 # Rows and codewords are long above this many median lengths.
@@ -345,12 +345,17 @@ def lowest(scores, most):
     return np.argpartition(scores, most - 1, axis=1)[:, :most]
 
 
+def wide_beam(codebook_size):
+    """The width that takes about as long for all sizes up to 128."""
+    return min(64, max(BEAM, 2048 // codebook_size))
+
+
 def rows_at_once(codebook_size, width, beam):
     """How many rows have beams at a time, which bounds the memory."""
     return max(1, _BEAM_SCORES // (beam * max(codebook_size, width)))
 
 
-def encode_rows(table, codebooks, rng, offset=0.0, known=None, beam=_BEAM):
+def encode_rows(table, codebooks, rng, offset=0.0, known=None, beam=BEAM):
     """Codes by beam search, then improved by a few sweeps.
 
     A row keeps its code in `known` where that is better.
@@ -425,7 +430,7 @@ def _means(codebooks):
     return means / usual.sum(axis=1, keepdims=True).astype("float32")
 
 
-def _beam_search(rows, codebooks, order, most=_BEAM):
+def _beam_search(rows, codebooks, order, most=BEAM):
     """`Beams` of rows, codebooks in this order."""
     means = _means(codebooks)
     beams = Beams(rows - means.sum(axis=0), *codebooks.shape[:2])

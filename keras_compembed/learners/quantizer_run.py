@@ -28,9 +28,10 @@ _NARROW, _LARGE_CODEBOOK = 128, 64
 # The largest ridge of least squares, in rows. With fewer rows for a codeword, a
 # fit almost without ridge is exact.
 _MOST_RIDGE, _EXACT = 4.0, 2
-# Rounds of beam search at an effort of 1, while each gains this. A sample of
-# rows shows whether the first one does.
-_ROUNDS, _LEAST_GAIN, _ASKED = 3, 0.01, 1024
+# Rounds of beam search at an effort of 1, while each gains this: one of usual
+# and one of wide beams, or several if codebooks are too large for wide ones. A
+# sample of rows shows whether the first one gains.
+_ROUNDS, _LARGE_ROUNDS, _LEAST_GAIN, _ASKED = 2, 3, 0.01, 1024
 # One in 256 codewords may be that of a single long row. If there are more of
 # them, they are no exception.
 _OWN_CODEWORDS = 256
@@ -145,7 +146,9 @@ class QuantizerRun:
             rounds = max(1, round(_WARM_STEPS * effort / _ROUND))
         if iterations:
             iterations = max(1, round(iterations * effort))
-        searches = max(1, round(_ROUNDS * self.learner.effort))
+        beams, wide = search.BEAM, search.wide_beam(codebook_size)
+        searches = _ROUNDS if wide > beams else _LARGE_ROUNDS
+        searches = max(1, round(searches * self.learner.effort))
         bar = keras.utils.Progbar(
             rounds + iterations + sweeps + searches,
             verbose=self.learner.verbose,
@@ -166,8 +169,9 @@ class QuantizerRun:
         gain = self._gain_of_beams()
         while searches and gain > _LEAST_GAIN:
             before = self.loss
-            self._step_by_beams()
+            self._step_by_beams(beams)
             self._report(bar, self.loss)
+            beams = wide
             gain, searches = 1 - self.loss / max(before, 1e-30), searches - 1
         bar.update(bar.target, finalize=True)
 
@@ -250,10 +254,15 @@ class QuantizerRun:
         # The loss of the others is a little larger now.
         self.best = None
 
-    def _step_by_beams(self):
-        """Codes that are better, if a beam finds them; then codebooks."""
+    def _step_by_beams(self, number):
+        """Codes that are better, if beams find them; then codebooks."""
         self.codes = search.encode_rows(
-            self.table, self.codebooks, self.rng, self.offset, self.codes
+            self.table,
+            self.codebooks,
+            self.rng,
+            self.offset,
+            self.codes,
+            number,
         )
         self._step(None)
 
