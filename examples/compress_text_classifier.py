@@ -180,15 +180,15 @@ def train_models(dataset, args, vocabulary_size, seed):
     tuned = keras.models.clone_model(baseline)
     tuned.set_weights(baseline.get_weights())
     models = {"baseline": baseline, "baseline fine-tuned": tuned}
-    counts = np.bincount(dataset.train[0].ravel(), minlength=vocabulary_size)
     for num_codebooks, codebook_size in CODE_SHAPES:
         name = f"codes {num_codebooks}x{codebook_size}"
         print(f"Compressing to {name}")
-        codes = kc.methods.Codes(num_codebooks, codebook_size)
         models[name] = kc.compress_model(
             baseline,
-            {"words": codes.for_table(sample_weight=np.sqrt(1 + counts))},
+            {"words": kc.methods.Codes(num_codebooks, codebook_size)},
             seed=seed,
+            # Frequent words become more accurate.
+            sample_inputs=dataset.train[0],
         )
     for name, model in models.items():
         if model is not baseline:

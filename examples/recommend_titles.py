@@ -202,13 +202,12 @@ def train_classifiers(dataset, args, num_classes):
     keras.utils.set_random_seed(args.seed)
     classifier = build_classifier(args, num_classes)
     train(classifier, dataset, args, args.epochs, args.learning_rate)
-    ids = dataset[0][0]
-    counts = np.bincount(ids.ravel(), minlength=args.buckets)
-    codes = kc.methods.Codes(args.part_codebooks, 16)
     small = kc.compress_model(
         classifier,
-        {"parts": codes.for_table(sample_weight=np.sqrt(1 + counts))},
+        {"parts": kc.methods.Codes(args.part_codebooks, 16)},
         seed=args.seed,
+        # Frequent parts become more accurate.
+        sample_inputs=dataset[0][0],
     )
     for model in (classifier, small):
         train(

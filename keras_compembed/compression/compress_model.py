@@ -5,6 +5,7 @@ import keras
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
+from keras_compembed.compression.row_counts import sample_batches
 from keras_compembed.compression.row_counts import weights_by_counts
 from keras_compembed.compression.tables import ReplacedTable
 from keras_compembed.compression.tables import check_model
@@ -99,13 +100,13 @@ def compress_model(
             size. Defaults to `None`: those in the dict, or all of at least
             65,536 bytes.
         seed: Optional integer. Seed of the learners. Defaults to `None`.
-        sample_inputs: Optional inputs that the model takes, as arrays: a few
-            hundred typical ones. They serve to compare the copy, and to build
-            layers that are built by a call. In a Sequential or functional
-            model, rows that they read often get more weight in learning, unless
-            `how` has weights or data. Defaults to `None`: random ids, words and
-            numbers, and equal weights. If the model does not take these, a
-            warning says that nothing is compared.
+        sample_inputs: Optional typical inputs, as arrays. In a Sequential or
+            functional model, rows that they read often weigh more in learning,
+            unless `how` has weights or data. The first of them also serve to
+            compare the copy, and to build layers that are built by a call.
+            Defaults to `None`: equal weights; random ids, words and numbers to
+            compare. If the model does not take these, a warning says that
+            nothing is compared.
         verbose: `0` or `1`. Whether to print progress, replaced layers and
             skipped layers. Sizes shown leave out latent vectors of codes that
             follow a task, which `kc.strip` drops. Defaults to `1`.
@@ -125,7 +126,7 @@ def compress_model(
             model = drop_unread_rows(model, sample_inputs, verbose)
         search = FindSize(model, how, layers, seed, sample_inputs, verbose)
         return search.within_budget()
-    batches = [] if sample_inputs is None else [sample_inputs]
+    batches = sample_batches(sample_inputs)
     return compress_by(
         model, how, layers, seed, sample_inputs, verbose, batches
     )

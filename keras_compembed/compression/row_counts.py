@@ -35,6 +35,11 @@ def batches_of(data):
     return found
 
 
+def sample_batches(inputs):
+    """A list of `sample_inputs` in batches, if there are any."""
+    return [] if inputs is None else batches_of((inputs,)) or [inputs]
+
+
 def weights_by_counts(model, layer, batches):
     """The weight of each row, by how often inputs read it, or None."""
     readers = _readers(model, layer) if batches else ()

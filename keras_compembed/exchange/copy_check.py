@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.exchange.model_copy import layer_pairs
 from keras_compembed.utils.model_parts import all_layers
+from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import layer_paths
 from keras_compembed.utils.validation import on_one_line
 
@@ -20,6 +21,8 @@ _PLAIN = (bool, float, int, str, type(None))
 _SIZES = ((1, 16), (3, 37))
 # The number of ids to try last.
 _FEW_IDS = 2
+# Given examples to compare.
+_MOST_EXAMPLES = 64
 
 
 class CopyCheck:
@@ -32,7 +35,9 @@ class CopyCheck:
         self._runs = []
         given = sample_inputs is not None
         try:
-            sizes = [[sample_inputs]] if given else _candidates(model)
+            sizes = (
+                [[_few(model, sample_inputs)]] if given else _candidates(model)
+            )
         except Exception as error:
             return _warn_not_compared(error)
         problem = None
@@ -107,6 +112,15 @@ class CopyCheck:
                         f"in the copy {name}={getattr(new, name, None)!r}"
                     )
         return ""
+
+
+def _few(model, inputs):
+    """The first examples, if the model takes batches of any size."""
+    parts = keras.tree.flatten(inputs)
+    takes_any = is_open(model) and all(x.shape[0] is None for x in model.inputs)
+    if takes_any and all(isinstance(x, (np.ndarray, tf.Tensor)) for x in parts):
+        return keras.tree.map_structure(lambda x: x[:_MOST_EXAMPLES], inputs)
+    return inputs
 
 
 def made_up_inputs(model):
