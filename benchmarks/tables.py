@@ -138,7 +138,8 @@ def code_learning():
     for table, codes in (
         ("tokens", "16x32 32x16 32x256"),
         ("reviews", "32x16"),
-        ("glove", "32x16 8x256"),
+        ("reviews64", "16x256"),
+        ("glove", "32x16"),
     ):
         for shape in codes.split():
             m, k = map(int, shape.split("x"))
