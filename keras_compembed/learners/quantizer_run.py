@@ -29,8 +29,8 @@ _NARROW, _LARGE_CODEBOOK = 128, 64
 # fit almost without ridge is exact.
 _MOST_RIDGE, _EXACT = 4.0, 2
 # Rounds of beam search at an effort of 1, while each gains this: one of usual
-# and one of wide beams, or several if codebooks are too large for wide ones. A
-# sample of rows shows whether the first one gains.
+# and one of wide beams, or several if codebooks are too large for wide ones.
+# After annealing, a sample of rows shows whether the first one gains.
 _ROUNDS, _LARGE_ROUNDS, _LEAST_GAIN, _ASKED = 2, 3, 0.01, 1024
 # One in 256 codewords may be that of a single long row. If there are more of
 # them, they are no exception.
@@ -166,7 +166,7 @@ class QuantizerRun:
         for _ in range(sweeps):
             self._step(0.0)
             self._report(bar, self.loss)
-        gain = self._gain_of_beams()
+        gain = 1.0 if is_dense else self._gain_of_beams()
         while searches and gain > _LEAST_GAIN:
             before = self.loss
             self._step_by_beams(beams)
