@@ -9,6 +9,7 @@ import tensorflow as tf
 from compressing import NeverTrained
 from compressing import codes
 from compressing import compress
+from compressing import layers_of
 from errors import refused
 
 import keras_compembed as kc
@@ -102,21 +103,35 @@ def test_method_of_each_layer():
     assert type(small.get_layer("other")) is layers.Embedding
 
 
+def error_of_first(model, inputs, method):
+    small = compress(model, method, ["words"], seed=0, sample_inputs=inputs)
+    (layer,) = layers_of(small)
+    rows = layer.embeddings - model.weights[0]
+    return float(np.square(rows[:10]).sum())
+
+
 def test_rows_that_inputs_read_often_are_nearer():
-    model = sequential()
+    model, method = sequential(), kc.methods.Codes(2, 4)
     often = np.tile(np.arange(10), (100, 1))
-
-    def error(inputs, method):
-        small = compress(model, {"words": method}, seed=0, sample_inputs=inputs)
-        rows = small.get_layer("words").embeddings - model.weights[0]
-        return float(np.square(rows[:10]).sum())
-
-    method = kc.methods.Codes(2, 4)
-    equal, near = error(None, method), error(often, method)
+    equal = error_of_first(model, None, method)
+    near = error_of_first(model, often, method)
     assert near < 0.5 * equal
-    assert error(tf.RaggedTensor.from_tensor(often), method) == near
-    method = method.for_table(np.ones(60))
-    assert error(often, method) == pytest.approx(equal)
+    ragged = tf.RaggedTensor.from_tensor(often)
+    assert error_of_first(model, ragged, method) == near
+    given = method.for_table(np.ones(60))
+    assert error_of_first(model, often, given) == pytest.approx(equal)
+    # A nested model reads the same table for its second input, and backwards.
+    inputs = {x: keras.Input((None,), dtype="int32", name=x) for x in "ba"}
+    words = layers.ReversibleEmbedding(60, 8, name="words")
+    rows = words(inputs["a"]) + words(inputs["b"])
+    inner = keras.Model(inputs, words(rows, reverse=True))
+    outer = keras.Model(inputs, inner(inputs))
+    outer.set_weights([model.weights[0]])
+    found = [
+        error_of_first(outer, {"a": a, "b": b}, method)
+        for a, b in ((often, often), (often, often + 50), (often + 50, often))
+    ]
+    assert found[0] < 0.5 * equal and found[1] == found[2] < 0.8 * equal
 
 
 # Learners.
