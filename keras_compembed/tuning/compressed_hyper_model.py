@@ -123,7 +123,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         self.seed = check_seed(seed)
         self.verbose = verbose
         self._budget = budget
-        tables = find_searched_tables(model, budget, layers, seed, 0)
+        tables = find_searched_tables(model, budget, layers, seed, None, 0)
         self._weights = {table.name: table.sample_weight for table in tables}
         self.original_bytes = self._count(model)
         self._methods = self._methods_that_fit(tables)
