@@ -21,6 +21,7 @@ from keras_compembed.methods.method import Method
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import describe_bytes
+from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import require
 
 
@@ -100,13 +101,13 @@ def compress_model(
             size. Defaults to `None`: those in the dict, or all of at least
             65,536 bytes.
         seed: Optional integer. Seed of the learners. Defaults to `None`.
-        sample_inputs: Optional typical inputs, as arrays. In a Sequential or
-            functional model, rows that they read often weigh more in learning,
-            unless `how` has weights or data. The first of them also serve to
-            compare the copy, and to build layers that are built by a call.
-            Defaults to `None`: equal weights; random ids, words and numbers to
-            compare. If the model does not take these, a warning says that
-            nothing is compared.
+        sample_inputs: Optional typical inputs: arrays or texts. In Sequential
+            and functional models, rows that they read often weigh more in
+            learning, unless `how` has weights or data. The first of them also
+            serve to compare the copy, and to build layers that are built by a
+            call. Defaults to `None`: equal weights; random ids, words and
+            numbers to compare. If the model does not take these, a warning says
+            that nothing is compared.
         verbose: `0` or `1`. Whether to print progress, replaced layers and
             skipped layers. Sizes shown leave out latent vectors of codes that
             follow a task, which `kc.strip` drops. Defaults to `1`.
@@ -120,6 +121,7 @@ def compress_model(
             copied, or no file fits the budget (the message gives the smallest).
     """
     check_model(model)
+    sample_inputs = with_text_tensors(sample_inputs)
     if isinstance(how, Budget):
         how.check(model)
         if not how.sample_weight:

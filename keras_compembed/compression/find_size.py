@@ -39,6 +39,7 @@ from keras_compembed.utils.files import count_bytes
 from keras_compembed.utils.files import describe_bytes
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import layer_paths
+from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_table
 
 # Files of larger originals are not measured.
@@ -87,6 +88,7 @@ def find_frontier(
     """
     check_model(model)
     budget = check_budget(budget)
+    sample_inputs = with_text_tensors(sample_inputs)
     if not budget.sample_weight:
         model = drop_unread_rows(model, sample_inputs, verbose)
     options = layers, seed, sample_inputs, verbose

@@ -16,6 +16,7 @@ from keras_compembed.compression.tables import copy_checked
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.exchange.model_copy import held_objects
 from keras_compembed.methods.method import Method
+from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import require
@@ -110,7 +111,7 @@ def fit_compressed(
     )
     if check_seed(seed) is None:
         seed = random.randrange(1 << 31)
-    options = layers, seed, sample_inputs
+    options = layers, seed, with_text_tensors(sample_inputs)
     history = keras.callbacks.History()
     given = keras.tree.flatten(kwargs.pop("callbacks", None) or [])
     callbacks = first_callbacks = [*given, history]
