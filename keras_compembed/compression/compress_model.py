@@ -5,7 +5,7 @@ import keras
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
-from keras_compembed.compression.row_counts import sample_batches
+from keras_compembed.compression.row_counts import batches_of
 from keras_compembed.compression.row_counts import weights_by_counts
 from keras_compembed.compression.tables import ReplacedTable
 from keras_compembed.compression.tables import check_model
@@ -128,7 +128,7 @@ def compress_model(
             model = drop_unread_rows(model, sample_inputs, verbose)
         search = FindSize(model, how, layers, seed, sample_inputs, verbose)
         return search.within_budget()
-    batches = sample_batches(sample_inputs)
+    batches = batches_of(None, sample_inputs)
     return compress_by(
         model, how, layers, seed, sample_inputs, verbose, batches
     )

@@ -13,7 +13,6 @@ from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
 from keras_compembed.compression.row_counts import batches_of
-from keras_compembed.compression.row_counts import sample_batches
 from keras_compembed.compression.row_counts import weights_by_counts
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.size_search import StopRequest
@@ -102,8 +101,8 @@ def find_frontier(
 def find_searched_tables(model, budget, layers, seed, sample_inputs, verbose):
     """The `TablePoints` of a model's tables."""
     given = find_layers(model, "sample_weight", budget.sample_weight)
-    batches = batches_of(budget.data and budget.data.train)
-    batches = batches or sample_batches(sample_inputs)
+    data = budget.data and budget.data.train
+    batches = batches_of(data, sample_inputs)
 
     def searched(name, layer):
         if id(layer) in given:

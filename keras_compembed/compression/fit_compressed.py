@@ -39,7 +39,8 @@ def fit_compressed(
     """Trains a model with plain tables, compresses it, and trains it further.
 
     It calls `model.fit`, `compress_model(model, how)` and the copy's `fit`. In
-    learning, rows weigh more if the arrays or dataset `x` read them often. The
+    learning, rows weigh more if the arrays or dataset `x`, or else the sample
+    inputs, read them often; a `Budget` takes its own data or sample inputs. The
     trained tables stay in `model`, so `compress_model` can try another method.
 
     The copy has a new optimizer with the learning rate of the first part. A
@@ -140,7 +141,8 @@ def fit_compressed(
             small = compress_model(model, how, *options)
         else:
             data = x if isinstance(x, tf.data.Dataset) else (x,)
-            small = compress_by(model, how, *options, batches_of(data))
+            batches = batches_of(data, options[2])
+            small = compress_by(model, how, *options, batches)
         _continue_schedule(small, model)
     small.fit(
         x,

@@ -14,8 +14,18 @@ from keras_compembed.utils.validation import on_one_line
 _EXAMPLES = 32_768
 
 
-def batches_of(data):
-    """A list of inputs in batches, of a dataset or of arrays `(x, ...)`."""
+def batches_of(data, sample_inputs=None):
+    """A list of inputs in batches: of data, or else the sample inputs.
+
+    `data` are a dataset, or a tuple `(x, ...)` of arrays.
+    """
+    found = _batches(data)
+    if not found and sample_inputs is not None:
+        found = _batches((sample_inputs,)) or [sample_inputs]
+    return found
+
+
+def _batches(data):
     if isinstance(data, tuple):
         parts = keras.tree.flatten(data[0])
         if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in parts):
@@ -33,11 +43,6 @@ def batches_of(data):
         if seen >= _EXAMPLES:
             break
     return found
-
-
-def sample_batches(inputs):
-    """A list of `sample_inputs` in batches, if there are any."""
-    return [] if inputs is None else batches_of((inputs,)) or [inputs]
 
 
 def weights_by_counts(model, layer, batches):

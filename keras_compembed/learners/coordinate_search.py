@@ -346,7 +346,7 @@ def lowest(scores, most):
 
 
 def wide_beam(codebook_size):
-    """The width that takes about as long for all sizes up to 128."""
+    """A width from 16 to 64, less for larger codebooks."""
     return min(64, max(BEAM, 2048 // codebook_size))
 
 
