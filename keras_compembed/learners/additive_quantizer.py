@@ -126,9 +126,8 @@ class AdditiveQuantizer(CodeLearner):
     def encode(self, table):
         table = self._check_new_rows(table)
         rng = np.random.default_rng(self.seed)
-        beam = search.wide_beam(self.codebook_size)
         with one_thread():
-            return search.encode_rows(table, self.codebooks, rng, beam=beam)
+            return search.encode_closely(table, self.codebooks, rng)
 
 
 def _load(path):

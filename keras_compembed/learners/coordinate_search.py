@@ -1,5 +1,6 @@
 """Codes by coordinate search: sweeps, beam search, least squares."""
 
+import functools
 import itertools
 
 import joblib
@@ -29,6 +30,10 @@ _ROWS_PER_CODEWORD = 4
 BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
+# Annealed sweeps of rows whose codebooks are final, and their temperatures, in
+# units of twice the water level. Wider rows than this gain little by beams.
+_ANNEALED, _HOT, _COLD = 32, 1.2, 0.3
+_NARROW = 128
 # Rows and codewords are long above this many median lengths.
 LONGEST = 10
 # Rows to choose the order of codebooks with.
@@ -46,6 +51,11 @@ class GumbelBank:
         size = shape[0] * shape[1]
         start = int(rng.integers(len(self._noise) - size + 1))
         return self._noise[start : start + size].reshape(shape)
+
+
+@functools.lru_cache(maxsize=1)
+def gumbel_bank(codebook_size, seed):
+    return GumbelBank(codebook_size, np.random.default_rng(seed))
 
 
 def chunk_rows(codebook_size):
@@ -355,7 +365,24 @@ def rows_at_once(codebook_size, width, beam):
     return max(1, _BEAM_SCORES // (beam * max(codebook_size, width)))
 
 
-def encode_rows(table, codebooks, rng, offset=0.0, known=None, beam=BEAM):
+def encode_closely(table, codebooks, rng):
+    """Codes by beams as wide as pays, then by annealed sweeps."""
+    _, codebook_size, width = codebooks.shape
+    beam = BEAM
+    if width <= _NARROW:
+        beam = max(2 * BEAM, wide_beam(codebook_size))
+    return encode_rows(table, codebooks, rng, beam=beam, annealed=True)
+
+
+def encode_rows(
+    table,
+    codebooks,
+    rng,
+    offset=0.0,
+    known=None,
+    beam=BEAM,
+    annealed=False,
+):
     """Codes by beam search, then improved by a few sweeps.
 
     A row keeps its code in `known` where that is better.
@@ -367,7 +394,7 @@ def encode_rows(table, codebooks, rng, offset=0.0, known=None, beam=BEAM):
     offset = np.asarray(offset, "float32")
     sample = np.asarray(table[some_rows(table, _ORDER_ROWS)], "float32")
     order = _best_order(sample - offset, codebooks)
-    settings = codebooks, offset, order, beam, seed
+    settings = codebooks, offset, order, beam, seed, annealed
 
     def arguments():
         for part in blocks:
@@ -398,7 +425,7 @@ def _best_order(rows, codebooks):
     )
 
 
-def _encode_block(table, known, codebooks, offset, order, beam, seed):
+def _encode_block(table, known, codebooks, offset, order, beam, seed, annealed):
     num_codebooks, codebook_size, width = codebooks.shape
     rng = np.random.default_rng(seed)
     sweeps = [Sweep(codebooks, rng) for _ in range(_SWEEPS)]
@@ -414,12 +441,27 @@ def _encode_block(table, known, codebooks, offset, order, beam, seed):
         subtract_codewords(rest, codes[part], codebooks)
         for sweep in sweeps:
             sweep.run(rest, codes[part], 0.0, None, None)
+        if annealed:
+            _anneal(rest, codes[part], sweeps, codebook_size, rng)
         if known is not None:
             subtract_codewords(rows, known[part], codebooks)
             before, after = (np.einsum("nd,nd->n", x, x) for x in (rows, rest))
             worse = before <= after
             codes[part][worse] = known[part][worse]
     return codes
+
+
+def _anneal(rests, codes, sweeps, codebook_size, rng):
+    """Improves codes, in place, by choices that become less random."""
+    before = np.einsum("nd,nd->n", rests, rests)
+    unit, found = 2 * np.median(before) / rests.shape[1], codes.copy()
+    noise, kept = gumbel_bank(codebook_size, 0), rests.copy()
+    temperatures = [*np.linspace(_HOT, _COLD, _ANNEALED), 0.0, 0.0]
+    for sweep, temperature in zip(itertools.cycle(sweeps), temperatures):
+        sweep.run(rests, found, temperature * unit, noise, rng)
+    worse = before <= np.einsum("nd,nd->n", rests, rests)
+    codes[~worse] = found[~worse]
+    rests[worse] = kept[worse]
 
 
 def _means(codebooks):

@@ -377,7 +377,9 @@ def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
     sums = np.zeros_like(codebooks) if adds else None
     if sweep is not None:
         temperature, noise_seed, seed, number = sweep
-        noise = _noise(codebook_size, noise_seed) if temperature else None
+        noise = None
+        if temperature:
+            noise = search.gumbel_bank(codebook_size, noise_seed)
         rng = np.random.default_rng([seed, number])
         # The same order in all blocks.
         sweep = search.Sweep(codebooks, np.random.default_rng(seed))
@@ -401,11 +403,6 @@ def _losses(rows, codes, codebooks):
     rests = rows.copy()
     search.subtract_codewords(rests, codes, codebooks)
     return np.square(rests).sum(axis=1, dtype="float64")
-
-
-@functools.lru_cache(maxsize=1)
-def _noise(codebook_size, seed):
-    return search.GumbelBank(codebook_size, np.random.default_rng(seed))
 
 
 class StraightThroughEncoder:

@@ -92,6 +92,14 @@ def test_few_rows_do_not_make_codewords_long():
     assert mean_loss(table, learner, learner.encode(table)) < 1.05 * found
 
 
+def test_codes_of_few_bits_found_anew_are_nearly_as_good():
+    table = np.random.default_rng(0).normal(size=(700, 150))
+    table *= np.linspace(2, 0.3, 150)
+    learner = quantizer(24, 8, effort=0.3).train(table)
+    found = mean_loss(table, learner)
+    assert mean_loss(table, learner, learner.encode(table)) < 1.035 * found
+
+
 @pytest.mark.parametrize("shape", [(4, 16), (8, 16)])
 def test_long_rows_cost_the_others_little(shape):
     table = np.random.default_rng(0).normal(size=(2000, 16))
