@@ -30,8 +30,8 @@ _ROWS_PER_CODEWORD = 4
 BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
-# Annealed sweeps of rows whose codebooks are final, and their temperatures, in
-# units of twice the water level. Wider rows than this gain little by beams.
+# Annealed sweeps after training, and their temperatures, in units of twice the
+# water level. Wider rows than this gain little by beams.
 _ANNEALED, _HOT, _COLD = 32, 1.2, 0.3
 _NARROW = 128
 # Rows and codewords are long above this many median lengths.

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from keras_compembed.classes.class_head import ClassHead
 from keras_compembed.compression import frontier as frontiers
+from keras_compembed.compression import tables
 from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import count_file
-from keras_compembed.compression.tables import left_tables
 from keras_compembed.export.target import Target
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
@@ -186,7 +186,9 @@ def _figures(model, original, words, data, frontier):
         "place": place,
         "charts": frontier and frontier_charts(frontier, place),
         "points": frontier and _points_to_list(frontier),
-        "left": sorted(left_tables(model), key=lambda x: -x.stored_bytes),
+        "left": sorted(
+            tables.left_tables(model), key=lambda x: -x.stored_bytes
+        ),
         "near": sorted(
             (row for row in sizes.embeddings if row.fidelity),
             key=lambda row: -row.table_bytes,

@@ -1,0 +1,221 @@
+"""Compressed tables learn the outputs of another model, without labels."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from compressing import codes
+from errors import refused
+
+import keras_compembed as kc
+
+layers = keras.layers
+distill = kc.compression.distill
+RNG = np.random.default_rng(0)
+# A few ids of 60 are most of the text.
+X, NEW = np.split(np.minimum(RNG.geometric(0.1, size=(420, 5)), 59), [320])
+
+
+def make_model(activation=None, how=None):
+    """A model and a small copy, the same each time."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((5,), dtype="int32")
+    normal = keras.initializers.RandomNormal(stddev=1.0)
+    table = layers.Embedding(60, 8, embeddings_initializer=normal, name="words")
+    mean = layers.GlobalAveragePooling1D(name="mean")(table(inputs))
+    outputs = layers.Dense(6, activation=activation)(layers.Dropout(0.5)(mean))
+    model = keras.Model(inputs, outputs)
+    small = kc.compress_model(
+        model, how or codes(), layers=["words"], seed=0, verbose=0
+    )
+    return model, small
+
+
+def train(small, model, inputs=X, **kwargs):
+    options = {"epochs": 4, "seed": 0, "verbose": 0, **kwargs}
+    optimizer = options.pop("optimizer", None) or keras.optimizers.Adam(0.01)
+    return distill(small, model, inputs, optimizer=optimizer, **options)
+
+
+def apart(small, model, inputs=NEW):
+    """Mean squared error of the outputs, relative to their mean square."""
+    given, found = (x.predict(inputs, verbose=0) for x in (model, small))
+    return np.square(given - found).mean() / np.square(given).mean()
+
+
+@pytest.mark.parametrize(
+    "activation, how, most",
+    [
+        (None, codes(), 0.6),
+        ("softmax", codes(), 0.6),
+        (None, kc.methods.Anchors(4, 2), 0.9),
+        ("softmax", kc.methods.Quantized(2, rank=2), 1),
+    ],
+)
+def test_outputs_get_nearer(activation, how, most):
+    model, small = make_model(activation, how)
+    before, flags = apart(small, model), [x.trainable for x in small.weights]
+    start = small.get_weights()
+    history = train(small, model)
+    assert len(history.history["val_loss"]) == 4
+    assert apart(small, model) < most * before
+    table = {x.path for x in small.get_layer("words").weights}
+    for weight, value in zip(small.weights, start, strict=True):
+        if weight.path not in table:
+            np.testing.assert_array_equal(weight, value, err_msg=weight.path)
+    assert flags == [x.trainable for x in small.weights]
+    assert not small.compiled
+
+
+def test_named_layers_several_outputs_and_all_weights():
+    model, small = make_model()
+    both = [
+        keras.Model(
+            x.input, {"mean": x.get_layer("mean").output, "out": x.output}
+        )
+        for x in (small, model)
+    ]
+    before = apart(small, model)
+    train(*both)
+    assert apart(small, model) < 0.9 * before
+    model, small = make_model()
+    kept = small.layers[-1].get_weights()
+    history = train(small, model, layer="mean").history["val_loss"]
+    np.testing.assert_array_equal(small.layers[-1].kernel, kept[0])
+    assert history[-1] < history[0]
+    train(small, model, train_all=True)
+    assert np.any(small.layers[-1].kernel != kept[0])
+
+
+def test_losses_of_keras():
+    model, small = make_model()
+    loss = keras.distillation.LogitsDistillation(1.0)
+    losses = train(small, model, loss=loss).history["val_loss"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("held", [None, tf.data.Dataset.from_tensors(NEW)])
+def test_datasets(held):
+    model, small = make_model()
+    before = apart(small, model)
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).batch(32)
+    history = train(small, model, data, validation_inputs=held)
+    assert ("val_loss" in history.history) == (held is not None)
+    assert apart(small, model) < 0.9 * before
+
+
+def test_texts():
+    words = [f"word{number}" for number in range(58)]
+    model, small = make_model()
+    text = keras.Input((), dtype="string")
+    ids = layers.TextVectorization(vocabulary=words, output_sequence_length=5)(
+        text
+    )
+    both = [keras.Model(text, each(ids)) for each in (small, model)]
+    texts = [" ".join(f"word{number}" for number in row) for row in X]
+    history = train(*both, texts).history
+    assert history["val_loss"][-1] < history["val_loss"][0]
+
+
+def test_two_devices(strategy):
+    _, one = make_model()
+    model, _ = make_model()
+    with strategy.scope():
+        two = kc.compress_model(
+            model, codes(), layers=["words"], seed=0, verbose=0
+        )
+        for variable, same in zip(two.variables, one.variables, strict=True):
+            variable.assign(same)
+    options = {"shuffle": False, "batch_size": 16, "verbose": 0}
+    losses = [
+        distill(small, model, X, **options).history["loss"]
+        for small in (one, two)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    np.testing.assert_allclose(
+        one.get_layer("words").embeddings,
+        two.get_layer("words").embeddings,
+        atol=1e-5,
+    )
+
+
+def test_half_precision():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model, small = make_model()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    before = apart(small, model)
+    train(small, model)
+    assert apart(small, model) < 0.9 * before
+
+
+def test_repeats_with_a_seed():
+    losses = [train(*make_model()[::-1]).history["loss"] for _ in range(2)]
+    assert losses[0] == losses[1]
+
+
+def test_no_epoch_is_better():
+    model, small = make_model()
+    before = small.get_weights()
+    train(small, model, optimizer=keras.optimizers.SGD(1e6))
+    for weight, value in zip(small.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+class Stop(keras.callbacks.Callback):
+    """Ctrl-C in the second epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.model.optimizer.iterations > 12:
+            raise KeyboardInterrupt
+
+
+def test_interrupts():
+    model, small = make_model()
+    before = apart(small, model)
+    history = train(small, model, callbacks=[Stop()])
+    assert len(history.history["loss"]) == 1
+    assert apart(small, model) < before
+
+
+def nan_model():
+    model, small = make_model()
+    model.layers[-1].bias.assign(np.full(6, np.nan))
+    return small, model
+
+
+def other_width():
+    small = make_model()[1]
+    return small, keras.Sequential([keras.Input((5,)), layers.Dense(7)])
+
+
+@pytest.mark.parametrize(
+    "make, options, argument, received",
+    [
+        (None, {"inputs": X[:0]}, "inputs", "lengths=[0]"),
+        (None, {"inputs": X[:, :3]}, "inputs", None),
+        (None, {"layer": "words2"}, "layer", "words2"),
+        (None, {"loss": "mse"}, "loss", "mse"),
+        (
+            None,
+            {"loss": keras.distillation.FeatureDistillation("mse", "mean")},
+            "loss",
+            None,
+        ),
+        (None, {"epochs": 0}, "epochs", "0"),
+        (nan_model, {}, "model", "NaN"),
+        (other_width, {}, "small", "(32, 6)"),
+        (lambda: (make_model()[0],) * 2, {}, "small", None),
+        (
+            lambda: make_model(how=kc.methods.Quantized(4))[::-1],
+            {},
+            "small",
+            None,
+        ),
+    ],
+)
+def test_refuses(make, options, argument, received):
+    small, model = make() if make else make_model()[::-1]
+    with refused(argument, received):
+        train(small, model, **options)
