@@ -42,8 +42,9 @@ def distill(
 
     It needs no labels. `model` is usually the one that `small` was compressed
     from. What the compressed layers of `small` train in `fit` is trained, such
-    as codebooks, scales and anchors; all other weights stay as they are. Both
-    models are called with `training=False`, so there is no dropout.
+    as codebooks, projections and anchors; all other weights stay as they are.
+    Both models are called with `training=False`: there is no dropout, and rows
+    and codes that only learn in training stay as they are.
 
     Some inputs are held out. `small` gets the weights of the epoch that is best
     on them, or its own if no epoch is better. Ctrl-C stops training and keeps
@@ -113,6 +114,12 @@ def distill(
         getattr(loss, "teacher_layer_name", None) is None,
         "`loss` must not name layers: use `layer`.",
         loss=loss,
+    )
+    taken = {"x", "y", "validation_data", "validation_split", "sample_weight"}
+    require(
+        not taken.intersection(kwargs),
+        f"`distill` must not be given {', '.join(sorted(taken))}.",
+        names=sorted(kwargs),
     )
     tables = [x for x in all_layers(small) if isinstance(x, LookupLayer)]
     chosen = [small] if train_all else tables

@@ -204,6 +204,7 @@ def other_width():
             None,
         ),
         (None, {"epochs": 0}, "epochs", "0"),
+        (None, {"validation_split": 0.1}, "distill", "validation_split"),
         (nan_model, {}, "model", "NaN"),
         (other_width, {}, "small", "(32, 6)"),
         (lambda: (make_model()[0],) * 2, {}, "small", None),
