@@ -20,6 +20,8 @@ from keras_compembed.utils.validation import require
 # Larger outputs are computed in each step instead of once.
 _MOST_BYTES = 1 << 30
 _BATCH_SIZE, _LEARNING_RATE = 32, 1e-3
+# One in ten inputs is held out.
+_HELD = 10
 # Rows that sum to 1 within this are probabilities.
 _ROUNDING = 1e-2
 
@@ -38,7 +40,7 @@ def distill(
     seed: int | None = None,
     **kwargs: object,
 ) -> keras.callbacks.History:
-    """Trains compressed tables until outputs equal another model's.
+    """Trains compressed tables towards the outputs of another model.
 
     It needs no labels. `model` is usually the one that `small` was compressed
     from. What the compressed layers of `small` train in `fit` is trained, such
@@ -136,13 +138,15 @@ def distill(
         kwargs.setdefault("shuffle", False)
     else:
         kwargs.setdefault("batch_size", _BATCH_SIZE)
-        if held is None:
-            data, held = _hold_out(data)
+        count = _count(data)
+        if held is None and count >= _HELD:
+            last = count - count // _HELD
+            data, held = _slice(data, 0, last), _slice(data, last, count)
     size = kwargs.get("batch_size")
     given = _first_outputs(teacher, student, data, size)
-    data = _with_outputs(teacher, data, size)
+    data = _with_outputs(teacher, data, size, given)
     if held is not None:
-        held = _with_outputs(teacher, held, size)
+        held = _with_outputs(teacher, held, size, given)
     if seed is not None:
         keras.utils.set_random_seed(seed)
     flags = [(v, v.trainable) for v in small.variables]
@@ -173,18 +177,16 @@ def _part(model, layer):
     return keras.Model(model.input, model.get_layer(layer).output)
 
 
-def _hold_out(inputs):
-    """Inputs to train on, and the last tenth or None."""
-    lengths = {len(x) for x in keras.tree.flatten(inputs)}
+def _count(inputs):
+    """The number of examples in arrays."""
+    shapes = [getattr(x, "shape", ()) for x in keras.tree.flatten(inputs)]
+    lengths = {shape[0] if len(shape) else 0 for shape in shapes}
     require(
         len(lengths) == 1 and 0 not in lengths,
         "`inputs` must be arrays of the same length, at least 1.",
         lengths=sorted(lengths),
     )
-    (count,) = lengths
-    last = count - count // 10
-    held = _slice(inputs, last, count) if last < count else None
-    return _slice(inputs, 0, last), held
+    return lengths.pop()
 
 
 def _slice(inputs, start, stop):
@@ -234,13 +236,13 @@ def _only_inputs(dataset):
     return dataset
 
 
-def _with_outputs(teacher, data, size):
-    """Arguments `x` and `y` of `fit`; without `y` if it is too large."""
+def _with_outputs(teacher, data, size, first):
+    """Arguments `x` and `y` of `fit`; no `y` if outputs are too large."""
     if isinstance(data, tf.data.Dataset):
         return {"x": _only_inputs(data)}
-    outputs = teacher(_slice(data, 0, 1), training=False)
-    each = sum(x.numpy().nbytes for x in keras.tree.flatten(outputs))
-    if each * len(keras.tree.flatten(data)[0]) > _MOST_BYTES:
+    first = [x.numpy() for x in keras.tree.flatten(first)]
+    each = sum(x.nbytes / len(x) for x in first)
+    if each * _count(data) > _MOST_BYTES:
         return {"x": data}
     outputs = teacher.predict(data, batch_size=size, verbose=0)
     _check_finite(outputs)
@@ -252,7 +254,7 @@ def _optimizer(data, size, epochs):
     if isinstance(x, tf.data.Dataset):
         steps = int(x.cardinality())
     else:
-        steps = -(-len(keras.tree.flatten(x)[0]) // size)
+        steps = -(-_count(x) // size)
     if steps > 0:
         rate = keras.optimizers.schedules.CosineDecay(rate, steps * epochs)
     return keras.optimizers.Adam(rate)

@@ -31,9 +31,10 @@ BEAM = 16
 _SWEEPS = 4
 _BEAM_SCORES = 1 << 22
 # Annealed sweeps after training, and their temperatures, in units of twice the
-# water level. Wider rows than this gain little by beams.
+# water level.
 _ANNEALED, _HOT, _COLD = 32, 1.2, 0.3
-_NARROW = 128
+# Wider rows gain little by wide beams and by a start from residual k-means.
+NARROW = 128
 # Rows and codewords are long above this many median lengths.
 LONGEST = 10
 # Rows to choose the order of codebooks with.
@@ -369,7 +370,7 @@ def encode_closely(table, codebooks, rng):
     """Codes by beams as wide as pays, then by annealed sweeps."""
     _, codebook_size, width = codebooks.shape
     beam = BEAM
-    if width <= _NARROW:
+    if width <= NARROW:
         beam = max(2 * BEAM, wide_beam(codebook_size))
     return encode_rows(table, codebooks, rng, beam=beam, annealed=True)
 

@@ -20,11 +20,11 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Most codebook entries for an encoder that fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-# Rows up to this width start from residual k-means if codes have more bits a
+# Rows of few columns start from residual k-means if codes have more bits a
 # number, or codebooks more codewords. If few rows have most energy (the second
 # moment of energies, relative to equal ones), codewords are too long for int8.
 _MANY_BITS, _UNEVEN = 1.25, 4.0
-_NARROW, _LARGE_CODEBOOK = 128, 64
+_LARGE_CODEBOOK = 64
 # The largest ridge of least squares, in rows. With fewer rows for a codeword, a
 # fit almost without ridge is exact.
 _MOST_RIDGE, _EXACT = 4.0, 2
@@ -131,7 +131,7 @@ class QuantizerRun:
         bits = num_codebooks * np.log2(codebook_size) / width
         is_dense = (
             self.is_even
-            and width <= _NARROW
+            and width <= search.NARROW
             and (bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK)
         )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS

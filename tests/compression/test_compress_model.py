@@ -132,7 +132,7 @@ def test_rows_that_inputs_read_often_are_nearer():
         error_of_first(outer, {"a": a, "b": b}, method)
         for a, b in ((often, often), (often, often + 50), (often + 50, often))
     ]
-    assert found[0] < 0.5 * equal and found[1] == found[2] < equal
+    assert found[0] < 0.5 * equal and found[1] == found[2] < 0.8 * equal
 
 
 def test_texts_are_sample_inputs():

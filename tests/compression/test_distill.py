@@ -194,6 +194,8 @@ def other_width():
     "make, options, argument, received",
     [
         (None, {"inputs": X[:0]}, "inputs", "lengths=[0]"),
+        (None, {"inputs": None}, "inputs", "lengths=[0]"),
+        (None, {"inputs": X, "validation_inputs": X[:0]}, "inputs", "[0]"),
         (None, {"inputs": X[:, :3]}, "inputs", None),
         (None, {"layer": "words2"}, "layer", "words2"),
         (None, {"loss": "mse"}, "loss", "mse"),
