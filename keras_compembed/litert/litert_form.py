@@ -31,6 +31,8 @@ ROUNDING = {
 # Half the smallest step of float16, and the error of a float32 sum.
 LEAST = 2.0**-25
 FLOAT32 = 2.0**-23
+# How much longer the longest row of a folded matrix may be than the mean.
+_LONG = 4
 # Elements of the largest tensor while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -131,6 +133,13 @@ class LiteRTForm:
         matrix = self.fold(self.kernel)
         if matrix is None:
             return sums
+        scales = np.abs(matrix).max(axis=1) + LEAST
+        is_folded = self.kernel is not None and self._options.is_int8
+        if is_folded and scales.max() > _LONG * scales.mean():
+            # Else the longest row sets the int8 step of all rows. Not without
+            # the minimum: the converter would move scales into the matrix.
+            sums = tf.minimum(sums * scales, sums.dtype.max)
+            matrix = matrix / scales[:, None]
         return tf.matmul(sums, tf.constant(self._options.note(matrix)))
 
     def spread(self, ids):

@@ -170,6 +170,23 @@ def test_layers_are_folded_where_that_pays(units, options, is_folded, path):
     assert made.pooled_layers == ("table",)
 
 
+@pytest.mark.parametrize("make", [codes, anchors])
+@pytest.mark.parametrize("quantize", ["int8", "int8_codebooks"])
+def test_one_long_row_leaves_int8_outputs_of_others_as_they_are(
+    make, quantize, path
+):
+    table = make()
+    model = towers([table, mean(), dense(13)])
+    rows = table.codebooks if make is codes else table.anchors
+    ids = np.arange(ROWS)[:, None]
+    before = np.abs(model(ids)).max(axis=1)
+    rows.assign(rows.numpy() * (1 + 99 * np.eye(*rows.shape[-2:], k=-1)[:, :1]))
+    is_short = np.isclose(np.abs(model(ids)).max(axis=1), before, rtol=1e-5)
+    assert 0.2 * ROWS < is_short.sum() < ROWS
+    # A hundred steps of 1/127 would be the size of the outputs.
+    export(model, path, ids[is_short], quantize=quantize, bound=0.02)
+
+
 def lora(name):
     layer = dense(name=name)
     layer.build((None, 24))
