@@ -117,6 +117,12 @@ def _add_compress(command, add):
     add("--effort", type=float, help="relative search time (default: 1.0)")
     _add_learning(add)
     _add_inputs(add)
+    add(
+        "--distill",
+        action="store_true",
+        help="train compressed tables towards the model's outputs for the "
+        "sample inputs, without labels",
+    )
     _add_imports(add)
     group = command.add_argument_group(
         "size or loss limit",
@@ -200,7 +206,11 @@ def _add_inputs(add):
         "ids:?x32:int32 for any batch size; repeat it for a dict of several "
         "inputs",
     )
-    add("--sample-inputs", help="an .npz file of inputs, to compare outputs")
+    add(
+        "--sample-inputs",
+        help="typical inputs: an .npz file, or a .txt file of texts, one per "
+        "line",
+    )
 
 
 def _add_report(command, add):

@@ -10,9 +10,11 @@ from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import TuningData
 from keras_compembed.compression.budget import count_file
 from keras_compembed.compression.compress_model import compress_model
+from keras_compembed.compression.distill import distill
 from keras_compembed.methods.codes import Codes
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.text_tensors import with_text_tensors
 
 _LIMITS = "max_bytes", "max_loss"
 _CODES = "num_codebooks", "codebook_size", "effort"
@@ -31,11 +33,16 @@ def run(arguments):
         samples = files.some_inputs(
             files.read_signature(arguments.inputs, model)
         )
-    if not isinstance(how, Budget):
+    has_budget = isinstance(how, Budget)
+    if not has_budget:
         _try_export(model, samples)
+    elif arguments.distill:
+        how.inputs = with_text_tensors(samples)
     options = arguments.layers, arguments.seed, samples
     with cli.keeping(arguments.keep_partial):
         small = compress_model(model, how, *options)
+        if arguments.distill and not has_budget:
+            distill(small, model, samples, seed=arguments.seed)
     with replacing(path, arguments.overwrite) as temporary:
         try:
             small.save(temporary)
@@ -61,6 +68,8 @@ def _try_export(model, samples):
 
 def _how(arguments):
     """A `Budget`, `Codes`, or None without such options."""
+    if arguments.distill and (arguments.data or not arguments.sample_inputs):
+        raise ValueError("--distill needs --sample-inputs, and not --data.")
     limit = files.given(arguments, *_LIMITS)
     codes = files.given(arguments, *_CODES)
     others = files.given(arguments, *(_CODES if limit else _OF_BUDGET))

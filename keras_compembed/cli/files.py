@@ -122,14 +122,16 @@ def read_signature(texts, model):
 
 
 def read_inputs(path, model):
-    """The arrays of an `.npz` file, in the structure of a model's inputs."""
+    """Texts, or the arrays of an `.npz` file as a model takes them."""
     if path is None:
         return None
+    if path.endswith(".txt"):
+        return [x for x in read_lines(path, "--sample-inputs") if x.strip()]
     check_file(path)
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            "--sample-inputs must be an .npz file with an array for each "
-            f"input. Received: {path!r}."
+            "--sample-inputs must be a .txt file, or an .npz file with an "
+            f"array for each input. Received: {path!r}."
         )
     with np.load(path, allow_pickle=False) as file:
         return _as_inputs(dict(file), model)

@@ -100,11 +100,12 @@ class Budget:
     On two text classifiers, this error ranks methods as tuned accuracy does.
 
     With `data`, the best few methods are trained further and compared by the
-    validation metric.
+    validation metric. With `inputs`, which need no labels, they are trained by
+    `keras_compembed.compression.distill` and compared by its loss.
 
     In a Sequential or functional model, rows are weighted by how often the
-    training data read them, or else the `sample_inputs` of `compress_model`,
-    unless `sample_weight` is given.
+    training data or `inputs` read them, or else the `sample_inputs` of
+    `compress_model`, unless `sample_weight` is given.
 
     Example:
 
@@ -124,10 +125,10 @@ class Budget:
         max_bytes: Optional integer, or string such as `"2MB"`. Size limit of
             the LiteRT file. Defaults to `None`.
         max_loss: Optional number of at least 0, instead of `max_bytes`. How
-            much worse the validation metric may get. Finds the smallest file
-            within it. Defaults to `None`.
+            much worse the validation metric may get, or the loss of `inputs`.
+            Finds the smallest file within it. Defaults to `None`.
         data: Optional `keras_compembed.compression.TuningData`. `max_loss`
-            needs it. Defaults to `None`.
+            needs it, or `inputs`. Defaults to `None`.
         target, quantize, labels, top_k: Same as in `export_litert`. They define
             the file to be measured, with its tokenizer, labels and metadata.
             `quantize` defaults to `"int8"`.
@@ -139,6 +140,7 @@ class Budget:
             `(input_dim,)`, the weight of each row. Defaults to `None`.
         max_time: Optional number. Seconds after which no further method is
             tried. Defaults to `None`: no limit.
+        inputs: Optional arrays or texts, instead of `data`. Defaults to `None`.
 
     Attributes:
         frontier: The `Frontier` of the last search, or None.
@@ -159,6 +161,7 @@ class Budget:
         top_k: int | None = None,
         sample_weight: dict | None = None,
         max_time: float | None = None,
+        inputs: object = None,
     ):
         self.max_bytes = max_bytes
         if max_bytes is not None:
@@ -169,10 +172,24 @@ class Budget:
             "`data` must be a `keras_compembed.compression.TuningData`.",
             data=data,
         )
-        self.data = data
+        require(
+            inputs is None or data is None,
+            "`inputs` must be None with `data`.",
+            inputs=type(inputs),
+        )
+        require(
+            not isinstance(inputs, tf.data.Dataset),
+            "`inputs` of a budget must be arrays or texts.",
+            inputs=inputs,
+        )
+        self.data, self.inputs = data, with_text_tensors(inputs)
         if max_loss is not None:
             check_positive_number("max_loss", max_loss, zero=True)
-            require(data, "`data` must be set with `max_loss`.", data=data)
+            require(
+                data or inputs is not None,
+                "`data` or `inputs` must be set with `max_loss`.",
+                data=data,
+            )
             require(
                 max_bytes is None,
                 "`max_bytes` must be None with `max_loss`.",
@@ -304,7 +321,7 @@ class TunedCopies:
         self._model = model
         self._data = data
         self._seed = seed
-        self.metric = data.metric
+        self.metric, self.number = data.metric, data.num_tuned
         self.is_higher_better = None
 
     def score_of_original(self):
@@ -340,9 +357,14 @@ class TunedCopies:
 
     def tune(self, copy):
         """Trains a copy and keeps the weights of its best epoch."""
-        best = _BestEpoch(self, copy)
+        score = self.score(copy)
         if self._data.train is None:
-            return best.score, False
+            return score, False
+        best = BestEpoch(
+            copy.weights,
+            self.loss(score),
+            lambda logs: self.loss(self.score(copy)),
+        )
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
         data = self._data.train
@@ -364,8 +386,9 @@ class TunedCopies:
             )
         except KeyboardInterrupt:
             interrupted = True
-        copy.set_weights(best.weights)
-        return best.score, interrupted
+        best.restore()
+        # Twice minus is plus.
+        return self.loss(best.loss), interrupted
 
     def _arguments(self, data):
         """Data as arguments of `fit` and `evaluate`."""
@@ -377,18 +400,25 @@ class TunedCopies:
         return arguments if size is None else {**arguments, "batch_size": size}
 
 
-class _BestEpoch(keras.callbacks.Callback):
-    """Keeps the weights of the best epoch, or of the start."""
+class BestEpoch(keras.callbacks.Callback):
+    """Keeps variables of the epoch with the lowest loss, or of the start."""
 
-    def __init__(self, tuned, copy):
+    def __init__(self, variables, loss, loss_of):
         super().__init__()
-        self._tuned = tuned
-        self.score, self.weights = tuned.score(copy), copy.get_weights()
+        self._variables, self._loss_of = variables, loss_of
+        self._keep(loss)
+
+    def _keep(self, loss):
+        self.loss, self._kept = loss, [x.numpy() for x in self._variables]
 
     def on_epoch_end(self, epoch, logs=None):
-        score = self._tuned.score(self.model)
-        if self._tuned.loss(score) < self._tuned.loss(self.score):
-            self.score, self.weights = score, self.model.get_weights()
+        loss = self._loss_of(logs)
+        if loss < self.loss:
+            self._keep(loss)
+
+    def restore(self):
+        for variable, value in zip(self._variables, self._kept, strict=True):
+            variable.assign(value)
 
 
 def _mode_of_metric(model, name):

@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.compression.budget import BestEpoch
 from keras_compembed.compression.tables import check_model
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.lookup_layer import rows_that_learn
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.text_tensors import with_text_tensors
@@ -19,7 +21,7 @@ from keras_compembed.utils.validation import require
 
 # Larger outputs are computed in each step instead of once.
 _MOST_BYTES = 1 << 30
-_BATCH_SIZE, _LEARNING_RATE = 32, 1e-3
+_BATCH_SIZE, _EPOCHS, _LEARNING_RATE = 32, 3, 1e-3
 # One in ten inputs is held out.
 _HELD = 10
 # Rows that sum to 1 within this are probabilities.
@@ -35,7 +37,7 @@ def distill(
     layer: str | None = None,
     train_all: bool = False,
     validation_inputs: object = None,
-    epochs: int = 3,
+    epochs: int = _EPOCHS,
     optimizer: keras.optimizers.Optimizer | str | None = None,
     seed: int | None = None,
     **kwargs: object,
@@ -44,9 +46,9 @@ def distill(
 
     It needs no labels. `model` is usually the one that `small` was compressed
     from. What the compressed layers of `small` train in `fit` is trained, such
-    as codebooks, projections and anchors; all other weights stay as they are.
-    Both models are called with `training=False`: there is no dropout, and rows
-    and codes that only learn in training stay as they are.
+    as codebooks, projections, anchors and the rows of `Quantized(2,
+    learn_rows=True)`; all other weights stay as they are. There is no dropout:
+    all other layers are called with `training=False`.
 
     Some inputs are held out. `small` gets the weights of the epoch that is best
     on them, or its own if no epoch is better. Ctrl-C stops training and keeps
@@ -125,42 +127,22 @@ def distill(
     )
     tables = [x for x in all_layers(small) if isinstance(x, LookupLayer)]
     chosen = [small] if train_all else tables
-    trained = {id(v) for x in chosen for v in x.trainable_variables}
+    trained = [v for x in chosen for v in x.trainable_variables]
     require(
         trained,
-        "`small` must have compressed layers with weights to train.",
+        "`small` must have compressed layers with weights to train, such as "
+        "codes, or rows with `learn_rows=True`.",
         small=small.name,
     )
-    teacher, student = _part(model, layer), _part(small, layer)
-    data, held = map(with_text_tensors, (inputs, validation_inputs))
-    if isinstance(data, tf.data.Dataset):
-        # Keras warns if asked to shuffle a dataset.
-        kwargs.setdefault("shuffle", False)
-    else:
+    if not isinstance(inputs, tf.data.Dataset):
         kwargs.setdefault("batch_size", _BATCH_SIZE)
-        count = _count(data)
-        if held is None and count >= _HELD:
-            last = count - count // _HELD
-            data, held = _slice(data, 0, last), _slice(data, last, count)
-    size = kwargs.get("batch_size")
-    given = _first_outputs(teacher, student, data, size)
-    data = _with_outputs(teacher, data, size, given)
-    if held is not None:
-        held = _with_outputs(teacher, held, size, given)
+    teacher = Teacher(
+        model, inputs, validation_inputs, layer, kwargs.get("batch_size")
+    )
+    teacher.check(small)
     if seed is not None:
         keras.utils.set_random_seed(seed)
-    flags = [(v, v.trainable) for v in small.variables]
-    try:
-        for variable, flag in flags:
-            variable.trainable = flag and id(variable) in trained
-        with small.distribute_strategy.scope():
-            pupil = _Pupil(student, teacher, loss or _Difference(given))
-            optimizer = optimizer or _optimizer(data, size, epochs)
-            pupil.compile(optimizer, jit_compile=False)
-        return _fit(pupil, data, held, epochs, kwargs)
-    finally:
-        for variable, flag in flags:
-            variable.trainable = flag
+    return teacher.train(small, trained, loss, epochs, optimizer, kwargs)[0]
 
 
 def _part(model, layer):
@@ -193,34 +175,6 @@ def _slice(inputs, start, stop):
     return keras.tree.map_structure(lambda x: x[start:stop], inputs)
 
 
-def _first_outputs(teacher, student, data, size):
-    """The teacher's outputs for one batch, after a check of both models."""
-    if isinstance(data, tf.data.Dataset):
-        first = next(iter(_only_inputs(data)), None)
-        require(first is not None, "`inputs` must not be empty.", inputs=data)
-    else:
-        first = _slice(data, 0, size)
-    try:
-        given, found = (x(first, training=False) for x in (teacher, student))
-    except Exception as error:
-        raise ValueError(
-            "`inputs` must be inputs that both models take. Received this "
-            f"error: {on_one_line(error)[:300]}"
-        ) from error
-    shapes = [
-        keras.tree.map_structure(lambda x: tuple(x.shape), outputs)
-        for outputs in (given, found)
-    ]
-    require(
-        shapes[0] == shapes[1],
-        "`small` must have outputs of the same shapes as `model`.",
-        small=shapes[1],
-        model=shapes[0],
-    )
-    _check_finite(given)
-    return given
-
-
 def _check_finite(outputs):
     for each in keras.tree.flatten(outputs):
         require(
@@ -236,48 +190,149 @@ def _only_inputs(dataset):
     return dataset
 
 
-def _with_outputs(teacher, data, size, first):
-    """Arguments `x` and `y` of `fit`; no `y` if outputs are too large."""
-    if isinstance(data, tf.data.Dataset):
-        return {"x": _only_inputs(data)}
-    first = [x.numpy() for x in keras.tree.flatten(first)]
-    each = sum(x.nbytes / len(x) for x in first)
-    if each * _count(data) > _MOST_BYTES:
-        return {"x": data}
-    outputs = teacher.predict(data, batch_size=size, verbose=0)
-    _check_finite(outputs)
-    return {"x": data, "y": outputs}
+class Teacher:
+    """A model, and inputs for which others learn its outputs."""
+
+    def __init__(self, model, inputs, held=None, layer=None, size=_BATCH_SIZE):
+        self._part, self._layer, self._size = _part(model, layer), layer, size
+        data, held = map(with_text_tensors, (inputs, held))
+        if isinstance(data, tf.data.Dataset):
+            data = _only_inputs(data)
+            self._first = next(iter(data), None)
+            require(
+                self._first is not None,
+                "`inputs` must not be empty.",
+                inputs=inputs,
+            )
+        else:
+            count = _count(data)
+            if held is None and count >= _HELD:
+                last = count - count // _HELD
+                data, held = _slice(data, 0, last), _slice(data, last, count)
+            self._first = _slice(data, 0, size)
+        self._inputs, self._held = data, held
+        self._given = self._call(self._part)
+        _check_finite(self._given)
+
+    def _call(self, model):
+        try:
+            return model(self._first, training=False)
+        except Exception as error:
+            raise ValueError(
+                "`inputs` must be inputs that both models take. Received this "
+                f"error: {on_one_line(error)[:300]}"
+            ) from error
+
+    def check(self, small):
+        """Raises unless outputs of a model have the same shapes."""
+        shapes = [
+            keras.tree.map_structure(lambda x: tuple(x.shape), outputs)
+            for outputs in (self._given, self._call(_part(small, self._layer)))
+        ]
+        require(
+            shapes[0] == shapes[1],
+            "`small` must have outputs of the same shapes as `model`.",
+            small=shapes[1],
+            model=shapes[0],
+        )
+
+    @functools.cached_property
+    def _data(self):
+        """Arguments of `fit`, and of `evaluate` or None."""
+        held = None if self._held is None else self._with_outputs(self._held)
+        return self._with_outputs(self._inputs), held
+
+    def _with_outputs(self, data):
+        """Arguments `x` and `y` of `fit`; no `y` if outputs are too large."""
+        if isinstance(data, tf.data.Dataset):
+            return {"x": _only_inputs(data)}
+        first = [x.numpy() for x in keras.tree.flatten(self._given)]
+        each = sum(x.nbytes / len(x) for x in first)
+        if each * _count(data) > _MOST_BYTES:
+            return {"x": data}
+        outputs = self._part.predict(data, batch_size=self._size, verbose=0)
+        _check_finite(outputs)
+        return {"x": data, "y": outputs}
+
+    def train(self, small, trained, loss, epochs, optimizer, kwargs):
+        """Trains variables; returns the `History`, and the loss if known."""
+        data, held = self._data
+        kept = {id(variable) for variable in trained}
+        flags = [(variable, variable.trainable) for variable in small.variables]
+        try:
+            for variable, flag in flags:
+                variable.trainable = flag and id(variable) in kept
+            with small.distribute_strategy.scope():
+                student = _part(small, self._layer)
+                loss = loss or _Difference(self._given)
+                pupil = _Pupil(student, self._part, loss)
+                optimizer = optimizer or self._optimizer(epochs)
+                pupil.compile(optimizer, jit_compile=False)
+            return _fit(pupil, data, held, {**kwargs, "epochs": epochs})
+        finally:
+            for variable, flag in flags:
+                variable.trainable = flag
+
+    def _optimizer(self, epochs):
+        x, rate = self._inputs, _LEARNING_RATE
+        if isinstance(x, tf.data.Dataset):
+            steps = int(x.cardinality())
+        else:
+            steps = -(-_count(x) // self._size)
+        if steps > 0:
+            steps *= epochs
+            rate = keras.optimizers.schedules.CosineDecay(rate, steps)
+        return keras.optimizers.Adam(rate)
 
 
-def _optimizer(data, size, epochs):
-    x, rate = data["x"], _LEARNING_RATE
-    if isinstance(x, tf.data.Dataset):
-        steps = int(x.cardinality())
-    else:
-        steps = -(-_count(x) // size)
-    if steps > 0:
-        rate = keras.optimizers.schedules.CosineDecay(rate, steps * epochs)
-    return keras.optimizers.Adam(rate)
-
-
-def _fit(pupil, data, held, epochs, kwargs):
-    best = None
+def _fit(pupil, data, held, kwargs):
+    best, size = None, kwargs.get("batch_size")
     callbacks = keras.tree.flatten(kwargs.pop("callbacks", None) or [])
     if held is not None:
-        size = kwargs.get("batch_size")
-        loss = pupil.evaluate(**held, batch_size=size, verbose=0)
-        best = _BestEpoch(pupil.trainable_variables, loss)
+        best = BestEpoch(
+            pupil.trainable_variables,
+            pupil.evaluate(**held, batch_size=size, verbose=0),
+            lambda logs: logs["val_loss"],
+        )
         kwargs["validation_data"] = tuple(held.values())
         if isinstance(held["x"], tf.data.Dataset):
             kwargs["validation_data"] = held["x"]
         callbacks.append(best)
+    if isinstance(data["x"], tf.data.Dataset):
+        # Keras warns if asked to shuffle a dataset.
+        kwargs.setdefault("shuffle", False)
     try:
-        pupil.fit(**data, epochs=epochs, callbacks=callbacks, **kwargs)
+        if pupil.trainable_variables:
+            pupil.fit(**data, callbacks=callbacks, **kwargs)
     except KeyboardInterrupt:
         print("\nInterrupted: keeping the best so far.")
     if best is not None:
         best.restore()
-    return pupil.history
+    return pupil.history, best and best.loss
+
+
+class DistilledCopies:
+    """Same as `TunedCopies`, for inputs without labels."""
+
+    metric, number = "loss", 3
+
+    def __init__(self, model, inputs, seed, verbose):
+        self._teacher = Teacher(model, inputs)
+        self._seed, self._verbose = seed, verbose
+
+    def loss(self, score):
+        return score
+
+    def tune(self, copy):
+        if self._seed is not None:
+            keras.utils.set_random_seed(self._seed)
+        rows = [x for x in all_layers(copy) if isinstance(x, LookupLayer)]
+        trained = [v for x in rows for v in x.trainable_variables]
+        kwargs = {"batch_size": _BATCH_SIZE, "verbose": self._verbose}
+        history, loss = self._teacher.train(
+            copy, trained, None, _EPOCHS, None, kwargs
+        )
+        return loss, trained and len(history.epoch) < _EPOCHS
 
 
 class _Pupil(keras.Model):
@@ -289,8 +344,9 @@ class _Pupil(keras.Model):
         self._teach = functools.partial(teacher, training=False)
         self._difference = loss.compute_loss
 
-    def call(self, inputs):
-        return self.student(inputs, training=False)
+    def call(self, inputs, training=False):
+        with rows_that_learn(training):
+            return self.student(inputs, training=False)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -303,6 +359,8 @@ class _Pupil(keras.Model):
             for outputs in (given, y_pred)
         )
         loss = self._difference(given, found)
+        if training:
+            loss += sum(self.losses)
         return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
 
@@ -341,21 +399,3 @@ def _difference_of(outputs):
         return squares + 1 + keras.losses.cosine_similarity(given, found)
 
     return difference
-
-
-class _BestEpoch(keras.callbacks.Callback):
-    """Keeps the weights of the epoch with the lowest loss, or of the start."""
-
-    def __init__(self, variables, loss):
-        super().__init__()
-        self._variables, self._loss = variables, loss
-        self._kept = [x.numpy() for x in variables]
-
-    def on_epoch_end(self, epoch, logs=None):
-        if logs["val_loss"] < self._loss:
-            self._loss = logs["val_loss"]
-            self._kept = [x.numpy() for x in self._variables]
-
-    def restore(self):
-        for variable, value in zip(self._variables, self._kept, strict=True):
-            variable.assign(value)

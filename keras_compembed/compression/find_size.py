@@ -10,6 +10,7 @@ from keras_compembed.compression.budget import Budget
 from keras_compembed.compression.budget import TunedCopies
 from keras_compembed.compression.budget import check_budget
 from keras_compembed.compression.budget import count_file
+from keras_compembed.compression.distill import DistilledCopies
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.prune_vocabulary import drop_unread_rows
 from keras_compembed.compression.row_counts import batches_of
@@ -102,6 +103,8 @@ def find_searched_tables(model, budget, layers, seed, sample_inputs, verbose):
     """The `TablePoints` of a model's tables."""
     given = find_layers(model, "sample_weight", budget.sample_weight)
     data = budget.data and budget.data.train
+    if budget.inputs is not None:
+        sample_inputs = budget.inputs
     batches = batches_of(data, sample_inputs)
 
     def searched(name, layer):
@@ -161,6 +164,9 @@ class FindSize:
         if tunes and budget.data is not None:
             self._tuned = TunedCopies(model, budget.data, seed)
             self._original_score = self._tuned.score_of_original()
+        elif tunes and budget.inputs is not None:
+            copies = DistilledCopies(model, budget.inputs, seed, verbose)
+            self._tuned, self._original_score = copies, 0.0
         self._poolings = find_table_poolings(model)
         self._is_checked = False
         # Tuned copies and their scores, by choices.
@@ -248,11 +254,11 @@ class FindSize:
     def _best_within(self, limit, most=None):
         """The best choices within a limit and their copy, or None.
 
-        With data, the best of a few tuned copies.
+        With data or inputs, the best of a few tuned copies.
         """
-        search, data = self._search, self._budget.data
+        search, tuned = self._search, self._tuned
         most = limit if most is None else most
-        number = data.num_tuned if data else 1
+        number = tuned.number if tuned else 1
         search.look(limit)
         found, grown = [], None
         for choices in search.ranked(limit, families=number > 1):
@@ -262,7 +268,7 @@ class FindSize:
                 continue
             is_first = not self._stop.is_set
             try:
-                fit = self._tune if data else self._fit
+                fit = self._tune if tuned else self._fit
                 found.append((*fit(choices), choices))
             except KeyboardInterrupt:
                 self._stop.is_set = True
@@ -275,7 +281,7 @@ class FindSize:
             if search.files[choices] > most:
                 found.pop()
                 grown = grown or choices
-        if not found and data and grown:
+        if not found and tuned and grown:
             # Untrained: training made the file larger.
             self._copies.pop(grown, None)
             found = [(*self._fit(grown), grown)]
@@ -310,7 +316,8 @@ class FindSize:
     def _tune(self, choices):
         """The score of choices as a loss, and the tuned copy."""
         if choices not in self._copies:
-            tunes = self._budget.data.train is not None
+            data = self._budget.data
+            tunes = data is None or data.train is not None
             _, small = self._fit(choices, tunes)
             score, interrupted = self._tuned.tune(small)
             self._stop.is_set |= interrupted

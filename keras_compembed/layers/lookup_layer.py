@@ -1,5 +1,7 @@
 """Base of layers that turn ids into vectors."""
 
+import contextlib
+import contextvars
 from collections.abc import Callable
 
 import keras
@@ -27,6 +29,17 @@ _INPUTS = "`inputs` with `reverse=True`"
 # Arguments in earlier files.
 _OF_COMBINER = ("combiner", "empty_value")
 _OF_REVERSE = ("tie_weights", "reverse_dtype", "logit_soft_cap")
+_LEARNS = contextvars.ContextVar("learns", default=False)
+
+
+@contextlib.contextmanager
+def rows_that_learn(learns):
+    """Whether rows learn within, though `training` of a call is False."""
+    token = _LEARNS.set(learns)
+    try:
+        yield
+    finally:
+        _LEARNS.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -126,7 +139,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
     def call(
         self, inputs, weights=None, mask=None, reverse=False, training=False
     ):
-        learns = training and self.trainable
+        learns = (training or _LEARNS.get()) and self.trainable
         if reverse:
             if learns:
                 (self.reverse_embedding or self).store.prepare_scores()

@@ -100,8 +100,9 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         )
         budget = copy.copy(check_budget(budget))
         require(
-            (budget.max_loss, budget.data, budget.max_time) == 3 * (None,),
-            "`budget` must not set `max_loss`, `data` or `max_time`.",
+            (budget.max_loss, budget.data, budget.max_time) == 3 * (None,)
+            and budget.inputs is None,
+            "`budget` must not set `max_loss`, `data`, `inputs` or `max_time`.",
             max_loss=budget.max_loss,
             data=budget.data,
             max_time=budget.max_time,

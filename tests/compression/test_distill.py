@@ -50,6 +50,7 @@ def apart(small, model, inputs=NEW):
         ("softmax", codes(), 0.6),
         (None, kc.methods.Anchors(4, 2), 0.9),
         ("softmax", kc.methods.Quantized(2, rank=2), 1),
+        (None, kc.methods.Quantized(2, learn_rows=True), 0.8),
     ],
 )
 def test_outputs_get_nearer(activation, how, most):
@@ -177,6 +178,34 @@ def test_interrupts():
     history = train(small, model, callbacks=[Stop()])
     assert len(history.history["loss"]) == 1
     assert apart(small, model) < before
+
+
+def test_budget():
+    model, _ = make_model()
+    ways = [codes(), kc.methods.Quantized(2, rank=3), kc.methods.Anchors(4, 2)]
+    found = []
+    for inputs in (None, np.tile(X, (8, 1))):
+        budget = kc.Budget("9k", methods=ways, quantize=None, inputs=inputs)
+        small = kc.compress_model(
+            model, budget, ["words"], seed=0, sample_inputs=X, verbose=0
+        )
+        found.append(apart(small, model))
+    assert found[1] < 0.9 * found[0]
+    scores = [x.score for x in budget.frontier.points if x.score is not None]
+    assert len(scores) > 1 and budget.frontier.chosen.score == min(scores)
+    assert not any(x.name == "latent_rows" for x in small.weights)
+
+
+@pytest.mark.parametrize(
+    "options, argument",
+    [
+        ({"data": kc.compression.TuningData(None, (X, X))}, "inputs"),
+        ({"inputs": tf.data.Dataset.from_tensors(X)}, "inputs"),
+    ],
+)
+def test_budget_refuses(options, argument):
+    with refused(argument):
+        kc.Budget("9k", **{"inputs": X, **options})
 
 
 def nan_model():
