@@ -191,7 +191,7 @@ def _only_inputs(dataset):
 
 
 class Teacher:
-    """A model, and inputs for which others learn its outputs."""
+    """Inputs, and the outputs of a model that others learn."""
 
     def __init__(self, model, inputs, held=None, layer=None, size=_BATCH_SIZE):
         self._part, self._layer, self._size = _part(model, layer), layer, size

@@ -5,6 +5,7 @@ import functools
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -122,3 +123,41 @@ def test_words_are_composed_from_words_of_their_class(tmp_path):
     assert np.mean(alike) > 0.8
     values = [value for value, _, _ in pairs]
     assert values == sorted(values, reverse=True) and values[-1] > 0
+
+
+@pytest.mark.parametrize("way", ["transformer", "static"])
+def test_encoders_are_shrunk_without_labels(way, tmp_path):
+    hub = pytest.importorskip("keras_hub")
+    pytest.importorskip("tensorflow_text")
+    pytest.importorskip("mediapipe")
+    from examples import sentence_encoder_to_phone
+
+    rng = np.random.default_rng(0)
+    letters = rng.choice(list("abcdefghij"), (1500, 6))
+    words = sorted(set(map("".join, letters)))
+    keras.utils.set_random_seed(0)
+    backbone = hub.models.BertBackbone(
+        vocabulary_size=len(words) + 4,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=64,
+        intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    table = backbone.token_embedding.embeddings
+    # Else positions are as much of a text's vector as its words.
+    table.assign(table * 20)
+    backbone.save_to_preset(str(tmp_path / "encoder"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]
+    (tmp_path / "encoder" / "vocab.txt").write_text("\n".join(pieces))
+    texts = [" ".join(rng.choice(words, 5)) for _ in range(1400)]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts))
+    flags = f"{tmp_path / 'encoder'} --texts {path} --output {tmp_path}"
+    flags += f" --way {way} --num-codebooks 4 --length 12 --pieces 1000"
+    flags += " --width 32 --learning-rate 0.01"
+    before, after = sentence_encoder_to_phone.main(flags.split())[-2:]
+    # A static encoder has nothing to learn from random words.
+    assert after["cosine"] > before["cosine"] - 0.01 * (way == "static")
+    path = tmp_path / f"{way}_codes.tflite"
+    assert after["file"] == path.stat().st_size
