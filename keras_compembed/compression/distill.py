@@ -290,7 +290,8 @@ def _fit(pupil, data, held, kwargs):
     callbacks = keras.tree.flatten(kwargs.pop("callbacks", None) or [])
     if held is not None:
         best = BestEpoch(
-            pupil.trainable_variables,
+            # Also the state of rows that learn.
+            pupil.student.variables,
             pupil.evaluate(**held, batch_size=size, verbose=0),
             lambda logs: logs["val_loss"],
         )
