@@ -14,7 +14,6 @@ from keras_compembed.compression.distill import distill
 from keras_compembed.methods.codes import Codes
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.text_tensors import with_text_tensors
 
 _LIMITS = "max_bytes", "max_loss"
 _CODES = "num_codebooks", "codebook_size", "effort"
@@ -37,7 +36,7 @@ def run(arguments):
     if not has_budget:
         _try_export(model, samples)
     elif arguments.distill:
-        how.inputs = with_text_tensors(samples)
+        how = _how(arguments, samples)
     options = arguments.layers, arguments.seed, samples
     with cli.keeping(arguments.keep_partial):
         small = compress_model(model, how, *options)
@@ -66,7 +65,7 @@ def _try_export(model, samples):
         )
 
 
-def _how(arguments):
+def _how(arguments, inputs=None):
     """A `Budget`, `Codes`, or None without such options."""
     if arguments.distill and (arguments.data or not arguments.sample_inputs):
         raise ValueError("--distill needs --sample-inputs, and not --data.")
@@ -91,4 +90,5 @@ def _how(arguments):
         **read_options(arguments),
         data=data,
         max_time=arguments.max_time,
+        inputs=inputs,
     )

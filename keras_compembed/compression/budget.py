@@ -23,6 +23,8 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import require
 
+# One in ten inputs without labels is held out.
+HELD = 10
 # Names of Keras accuracies in logs.
 _ACCURACIES = "acc", "accuracy", "auc"
 
@@ -177,12 +179,9 @@ class Budget:
             "`inputs` must be None with `data`.",
             inputs=type(inputs),
         )
-        require(
-            not isinstance(inputs, tf.data.Dataset),
-            "`inputs` of a budget must be arrays or texts.",
-            inputs=inputs,
-        )
         self.data, self.inputs = data, with_text_tensors(inputs)
+        if inputs is not None:
+            count_examples(self.inputs, HELD)
         if max_loss is not None:
             check_positive_number("max_loss", max_loss, zero=True)
             require(
@@ -249,6 +248,18 @@ class Budget:
             "`model` must be compiled, or `data` must have a `compile`.",
             model=f"{model.name}, not compiled",
         )
+
+
+def count_examples(inputs, least=1):
+    """The number of examples in arrays."""
+    shapes = [getattr(x, "shape", ()) for x in keras.tree.flatten(inputs)]
+    lengths = {shape[0] if len(shape) else 0 for shape in shapes}
+    require(
+        len(lengths) == 1 and min(lengths) >= least,
+        f"`inputs` must be arrays of the same length, at least {least}.",
+        lengths=sorted(lengths),
+    )
+    return lengths.pop()
 
 
 def check_budget(budget):

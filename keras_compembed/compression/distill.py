@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.compression.budget import HELD
 from keras_compembed.compression.budget import BestEpoch
+from keras_compembed.compression.budget import count_examples
 from keras_compembed.compression.tables import check_model
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import rows_that_learn
@@ -22,8 +24,6 @@ from keras_compembed.utils.validation import require
 # Larger outputs are computed in each step instead of once.
 _MOST_BYTES = 1 << 30
 _BATCH_SIZE, _EPOCHS, _LEARNING_RATE = 32, 3, 1e-3
-# One in ten inputs is held out.
-_HELD = 10
 # Rows that sum to 1 within this are probabilities.
 _ROUNDING = 1e-2
 
@@ -159,18 +159,6 @@ def _part(model, layer):
     return keras.Model(model.input, model.get_layer(layer).output)
 
 
-def _count(inputs):
-    """The number of examples in arrays."""
-    shapes = [getattr(x, "shape", ()) for x in keras.tree.flatten(inputs)]
-    lengths = {shape[0] if len(shape) else 0 for shape in shapes}
-    require(
-        len(lengths) == 1 and 0 not in lengths,
-        "`inputs` must be arrays of the same length, at least 1.",
-        lengths=sorted(lengths),
-    )
-    return lengths.pop()
-
-
 def _slice(inputs, start, stop):
     return keras.tree.map_structure(lambda x: x[start:stop], inputs)
 
@@ -205,9 +193,9 @@ class Teacher:
                 inputs=inputs,
             )
         else:
-            count = _count(data)
-            if held is None and count >= _HELD:
-                last = count - count // _HELD
+            count = count_examples(data)
+            if held is None and count >= HELD:
+                last = count - count // HELD
                 data, held = _slice(data, 0, last), _slice(data, last, count)
             self._first = _slice(data, 0, size)
         self._inputs, self._held = data, held
@@ -248,7 +236,7 @@ class Teacher:
             return {"x": _only_inputs(data)}
         first = [x.numpy() for x in keras.tree.flatten(self._given)]
         each = sum(x.nbytes / len(x) for x in first)
-        if each * _count(data) > _MOST_BYTES:
+        if each * count_examples(data) > _MOST_BYTES:
             return {"x": data}
         outputs = self._part.predict(data, batch_size=self._size, verbose=0)
         _check_finite(outputs)
@@ -278,7 +266,7 @@ class Teacher:
         if isinstance(x, tf.data.Dataset):
             steps = int(x.cardinality())
         else:
-            steps = -(-_count(x) // self._size)
+            steps = -(-count_examples(x) // self._size)
         if steps > 0:
             steps *= epochs
             rate = keras.optimizers.schedules.CosineDecay(rate, steps)

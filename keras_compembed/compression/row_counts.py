@@ -57,7 +57,7 @@ def weights_by_counts(model, layer, batches):
             ids = ids_of(_flat(inputs, names))
         except Exception as error:
             raise ValueError(
-                "`sample_inputs` and `data` must have inputs that the model "
+                "`sample_inputs`, `inputs` and `data` must be what the model "
                 f"takes. Received this error: {on_one_line(error)[:300]}"
             ) from error
         # Ragged and sparse tensors hold a list of them.

@@ -201,6 +201,7 @@ def test_budget():
     [
         ({"data": kc.compression.TuningData(None, (X, X))}, "inputs"),
         ({"inputs": tf.data.Dataset.from_tensors(X)}, "inputs"),
+        ({"inputs": X[:9]}, "inputs"),
     ],
 )
 def test_budget_refuses(options, argument):
