@@ -125,9 +125,7 @@ def distill(
         f"`distill` must not be given {', '.join(sorted(taken))}.",
         names=sorted(kwargs),
     )
-    tables = [x for x in all_layers(small) if isinstance(x, LookupLayer)]
-    chosen = [small] if train_all else tables
-    trained = [v for x in chosen for v in x.trainable_variables]
+    trained = small.trainable_variables if train_all else _of_tables(small)
     require(
         trained,
         "`small` must have compressed layers with weights to train, such as "
@@ -140,9 +138,14 @@ def distill(
         model, inputs, validation_inputs, layer, kwargs.get("batch_size")
     )
     teacher.check(small)
-    if seed is not None:
-        keras.utils.set_random_seed(seed)
-    return teacher.train(small, trained, loss, epochs, optimizer, kwargs)[0]
+    kwargs["epochs"] = epochs
+    return teacher.train(small, trained, seed, kwargs, loss, optimizer)[0]
+
+
+def _of_tables(model):
+    """What compressed layers train."""
+    tables = [x for x in all_layers(model) if isinstance(x, LookupLayer)]
+    return [variable for x in tables for variable in x.trainable_variables]
 
 
 def _part(model, layer):
@@ -198,6 +201,8 @@ class Teacher:
                 last = count - count // HELD
                 data, held = _slice(data, 0, last), _slice(data, last, count)
             self._first = _slice(data, 0, size)
+        if isinstance(held, tf.data.Dataset):
+            held = _only_inputs(held)
         self._inputs, self._held = data, held
         self._given = self._call(self._part)
         _check_finite(self._given)
@@ -233,7 +238,7 @@ class Teacher:
     def _with_outputs(self, data):
         """Arguments `x` and `y` of `fit`; no `y` if outputs are too large."""
         if isinstance(data, tf.data.Dataset):
-            return {"x": _only_inputs(data)}
+            return {"x": data}
         first = [x.numpy() for x in keras.tree.flatten(self._given)]
         each = sum(x.nbytes / len(x) for x in first)
         if each * count_examples(data) > _MOST_BYTES:
@@ -242,9 +247,11 @@ class Teacher:
         _check_finite(outputs)
         return {"x": data, "y": outputs}
 
-    def train(self, small, trained, loss, epochs, optimizer, kwargs):
+    def train(self, small, trained, seed, kwargs, loss=None, optimizer=None):
         """Trains variables; returns the `History`, and the loss if known."""
         data, held = self._data
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
         kept = {id(variable) for variable in trained}
         flags = [(variable, variable.trainable) for variable in small.variables]
         try:
@@ -254,9 +261,9 @@ class Teacher:
                 student = _part(small, self._layer)
                 loss = loss or _Difference(self._given)
                 pupil = _Pupil(student, self._part, loss)
-                optimizer = optimizer or self._optimizer(epochs)
+                optimizer = optimizer or self._optimizer(kwargs["epochs"])
                 pupil.compile(optimizer, jit_compile=False)
-            return _fit(pupil, data, held, {**kwargs, "epochs": epochs})
+            return _fit(pupil, data, held, kwargs)
         finally:
             for variable, flag in flags:
                 variable.trainable = flag
@@ -313,14 +320,9 @@ class DistilledCopies:
         return score
 
     def tune(self, copy):
-        if self._seed is not None:
-            keras.utils.set_random_seed(self._seed)
-        rows = [x for x in all_layers(copy) if isinstance(x, LookupLayer)]
-        trained = [v for x in rows for v in x.trainable_variables]
         kwargs = {"batch_size": _BATCH_SIZE, "verbose": self._verbose}
-        history, loss = self._teacher.train(
-            copy, trained, None, _EPOCHS, None, kwargs
-        )
+        kwargs["epochs"], trained = _EPOCHS, _of_tables(copy)
+        history, loss = self._teacher.train(copy, trained, self._seed, kwargs)
         return loss, trained and len(history.epoch) < _EPOCHS
 
 

@@ -133,13 +133,8 @@ class LiteRTForm:
         matrix = self.fold(self.kernel)
         if matrix is None:
             return sums
-        scales = np.abs(matrix).max(axis=1) + LEAST
-        is_folded = self.kernel is not None and self._options.is_int8
-        if is_folded and scales.max() > _LONG * scales.mean():
-            # Else the longest row sets the int8 step of all rows. Not without
-            # the minimum: the converter would move scales into the matrix.
-            sums = tf.minimum(sums * scales, sums.dtype.max)
-            matrix = matrix / scales[:, None]
+        if self.kernel is not None and self._options.is_int8:
+            sums, matrix = _with_even_rows(sums, matrix)
         return tf.matmul(sums, tf.constant(self._options.note(matrix)))
 
     def spread(self, ids):
@@ -174,6 +169,16 @@ class LiteRTForm:
     def tolerance(self, quantize, largest):
         """Largest difference that arithmetic alone may cause."""
         return TOLERANCES[quantize] * largest
+
+
+def _with_even_rows(sums, matrix):
+    """Factors of the same product, without long rows in the matrix."""
+    scales = np.abs(matrix).max(axis=1) + LEAST
+    if scales.max() <= _LONG * scales.mean():
+        return sums, matrix
+    # The longest row would set the int8 step of all rows. Without the minimum,
+    # the converter would move the scales back into the matrix.
+    return tf.minimum(sums * scales, sums.dtype.max), matrix / scales[:, None]
 
 
 class RowChunks:

@@ -101,7 +101,7 @@ def test_inputs_by_name(named, capsys):
     assert "No such file" in line
     (open("text.npz", "w")).close()
     line = fails(capsys, "export out.keras b.tflite --sample-inputs text.npz")
-    assert "or an .npz file" in line
+    assert "must be a .txt file, or an .npz file" in line
 
 
 def test_texts_without_labels(folder, capsys):
