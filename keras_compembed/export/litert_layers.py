@@ -19,6 +19,7 @@ from keras_compembed.layers.options import Combiner
 from keras_compembed.litert.litert_form import ROOM
 from keras_compembed.litert.litert_form import count_ids
 from keras_compembed.litert.litert_form import length_of
+from keras_compembed.litert.litert_form import scale_inputs
 from keras_compembed.utils.files import WEIGHT_BYTES
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.validation import require
@@ -211,8 +212,10 @@ def fold_into(form, layer, owner, options, sums, length):
         return {owner: Twin(owner, functools.partial(_finish, owner))}
     twin = keras.layers.Conv1D.from_config(owner.get_config())
     twin.build((None, None, form.columns))
-    twin.set_weights([form.fold(kernel), *owner.get_weights()[1:]])
-    return {layer: Twin(layer, form.spread), owner: twin}
+    kernel, scales = options.even_rows(form.fold(kernel))
+    twin.set_weights([kernel, *owner.get_weights()[1:]])
+    spread = Twin(layer, lambda ids: scale_inputs(form.spread(ids), scales))
+    return {layer: spread, owner: twin}
 
 
 def _pays(options, form, sums, length, width):

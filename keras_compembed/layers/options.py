@@ -335,7 +335,9 @@ def _not_without_columns(ids, weights, counts):
     if counts is None:
         counts = tf.ones_like(ids, tf.bool)
     paddings = tf.convert_to_tensor([[0, 0], [0, missing]])
-    ids, counts = tf.pad(ids, paddings), tf.pad(counts, paddings)
+    # LiteRT pads booleans from version 2.20 on.
+    counts = tf.cast(tf.pad(tf.cast(counts, tf.int32), paddings), tf.bool)
+    ids = tf.pad(ids, paddings)
     if weights is not None and weights.shape.rank == 2:
         weights = tf.pad(weights, paddings)
     return ids, weights, counts

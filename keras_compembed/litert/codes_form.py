@@ -81,12 +81,12 @@ class RowSums:
         if self._is_product:
             matrix = self._one_hot.matrix(self._codewords)
             rows = tf.reshape(self._one_hot(ids), (-1, len(matrix)))
-            return tf.matmul(rows, self._options.note(matrix))
-        matrix, places = codewords_of_ids(
+            return self._options.product(rows, matrix)
+        gather, places = codewords_of_ids(
             self._codewords, self._codes, ids, self._options
         )
         if self._group >= self._num_codebooks:
-            return tf.reduce_sum(tf.gather(matrix, places), axis=1)
+            return tf.reduce_sum(gather(places), axis=1)
         total = None
         for start in range(0, self._num_codebooks, self._group):
             part = places[:, start : start + self._group]
@@ -95,17 +95,17 @@ class RowSums:
                 # save memory, each group waits for the one before, by adding
                 # a zero that the converter cannot fold.
                 part += tf.minimum(tf.cast(total[:1, :1] > 0, tf.int32), 0)
-            part = tf.reduce_sum(tf.gather(matrix, part), axis=1)
+            part = tf.reduce_sum(gather(part), axis=1)
             total = part if total is None else total + part
         return total
 
 
 def codewords_of_ids(codewords, codes, ids, options):
-    """All codewords as rows, and row numbers `(ids, num_codebooks)`."""
+    """A function that gathers rows, and their numbers for each id."""
     num_codebooks, codebook_size, width = codewords.shape
-    flat = tf.constant(options.note(codewords.reshape(-1, width)))
+    gather = options.gatherer(codewords.reshape(-1, width))
     first = np.arange(num_codebooks, dtype="int32") * codebook_size
-    return flat, codes.read(ids) + first
+    return gather, codes.read(ids) + first
 
 
 class StoredCodes:
@@ -347,8 +347,10 @@ class CodesForm(LiteRTForm):
     def look_up(self, ids):
         if self._sums is not None:
             return self._sums.look_up(ids)
-        found = codewords_of_ids(self.codewords, self.codes, ids, self._options)
-        return self._composition(tf.gather(*found))
+        gather, places = codewords_of_ids(
+            self.codewords, self.codes, ids, self._options
+        )
+        return self._composition(gather(places))
 
     def score_chunks(self, vectors):
         vectors = tf.cast(vectors, tf.float32)

@@ -31,7 +31,7 @@ ROUNDING = {
 # Half the smallest step of float16, and the error of a float32 sum.
 LEAST = 2.0**-25
 FLOAT32 = 2.0**-23
-# How much longer the longest row of a folded matrix may be than the mean.
+# How much longer the longest row of an int8 matrix may be than the mean.
 _LONG = 4
 # Elements of the largest tensor while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 20
@@ -65,6 +65,31 @@ class ExportOptions:
         if self.quantize == "int8_codebooks":
             self.matrices.append(matrix)
         return matrix
+
+    def even_rows(self, matrix):
+        """A matrix of even rows, and their scales `(rows, 1)` or None."""
+        others = tuple(x for x in range(matrix.ndim) if x != matrix.ndim - 2)
+        scales = np.abs(matrix).max(axis=others)[:, None] + LEAST
+        # The longest row would set the int8 step of all rows.
+        if self.is_int8 and scales.max() > _LONG * scales.mean():
+            return matrix / scales, scales
+        return matrix, None
+
+    def product(self, inputs, matrix):
+        """Inputs times a matrix of weights."""
+        matrix, scales = self.even_rows(matrix)
+        inputs = scale_inputs(inputs, scales)
+        return tf.matmul(inputs, tf.constant(self.note(matrix)))
+
+    def gatherer(self, matrix):
+        """A function that gathers rows of a matrix of weights."""
+        matrix, scales = self.even_rows(matrix)
+        matrix = tf.constant(self.note(matrix))
+        if scales is None:
+            return lambda places: tf.gather(matrix, places)
+        return lambda places: (
+            tf.gather(matrix, places) * tf.gather(scales, places)
+        )
 
     def serves(self, runtime):
         """Whether `min_runtime` is at least some version."""
@@ -133,9 +158,7 @@ class LiteRTForm:
         matrix = self.fold(self.kernel)
         if matrix is None:
             return sums
-        if self.kernel is not None and self._options.is_int8:
-            sums, matrix = _with_even_rows(sums, matrix)
-        return tf.matmul(sums, tf.constant(self._options.note(matrix)))
+        return self._options.product(sums, matrix)
 
     def spread(self, ids):
         """Features `(texts, length, columns)` of ids, one by one."""
@@ -171,14 +194,12 @@ class LiteRTForm:
         return TOLERANCES[quantize] * largest
 
 
-def _with_even_rows(sums, matrix):
-    """Factors of the same product, without long rows in the matrix."""
-    scales = np.abs(matrix).max(axis=1) + LEAST
-    if scales.max() <= _LONG * scales.mean():
-        return sums, matrix
-    # The longest row would set the int8 step of all rows. Without the minimum,
-    # the converter would move the scales back into the matrix.
-    return tf.minimum(sums * scales, sums.dtype.max), matrix / scales[:, None]
+def scale_inputs(inputs, scales):
+    """Inputs of a matrix, times the scales of its rows."""
+    if scales is None:
+        return inputs
+    # Without the minimum, the converter would scale the matrix instead.
+    return tf.minimum(inputs * tf.reshape(scales, [-1]), inputs.dtype.max)
 
 
 class RowChunks:

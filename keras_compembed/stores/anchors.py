@@ -516,8 +516,8 @@ class _AnchorsForm(LiteRTForm):
         size = len(self.anchors)
         if has_no_sums or size <= max(_DENSE_ANCHORS, most):
             dense = dense_rows(rows, columns, values, tf.shape(ids), size)
-            return tf.matmul(dense, self.anchors)
-        anchors = tf.gather(self.anchors, columns)
+            return self._options.product(dense, self.anchors)
+        anchors = self._options.gatherer(self.anchors)(columns)
         vectors = anchors * tf.expand_dims(values, -1)
         if has_windows:
             return tf.reduce_sum(vectors, axis=0)

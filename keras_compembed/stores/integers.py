@@ -515,7 +515,7 @@ class _IntegersForm(LiteRTForm):
         rows = self.scaled(ids)
         if self.projection is None:
             return rows
-        return tf.matmul(rows, self._options.note(self.projection))
+        return self._options.product(rows, self.projection)
 
     def scaled(self, ids):
         """Rows `(ids, width)`, before projection."""
@@ -550,7 +550,7 @@ class _IntegersForm(LiteRTForm):
         return tf.reshape(rows, (-1, columns))[:, : self.width]
 
     def folded_rows(self, ids):
-        return tf.matmul(self.scaled(ids), self.fold(self.kernel))
+        return self._options.product(self.scaled(ids), self.fold(self.kernel))
 
     def features(self, ids):
         return unflatten(self.scaled(tf.reshape(ids, [-1])), ids, self.width)

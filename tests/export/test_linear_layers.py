@@ -170,21 +170,35 @@ def test_layers_are_folded_where_that_pays(units, options, is_folded, path):
     assert made.pooled_layers == ("table",)
 
 
-@pytest.mark.parametrize("make", [codes, anchors])
 @pytest.mark.parametrize("quantize", ["int8", "int8_codebooks"])
+@pytest.mark.parametrize("reader", ["pooled", "rows", "convolution"])
+@pytest.mark.parametrize(
+    ("make", "units"),
+    # Gathered and multiplied, and matrices large enough for int8.
+    [(codes, 13), (lambda: codes(5, 4), 60), (anchors, 60)],
+    ids=["gathered", "multiplied", "anchors"],
+)
 def test_one_long_row_leaves_int8_outputs_of_others_as_they_are(
-    make, quantize, path
+    make, units, reader, quantize, path
 ):
+    readers = {
+        "pooled": [mean(), dense(units)],
+        "rows": [dense(units)],
+        "convolution": [L.Conv1D(units, 2, padding="same", name="last")],
+    }
     table = make()
-    model = towers([table, mean(), dense(13)])
-    rows = table.codebooks if make is codes else table.anchors
+    model = towers([table, *readers[reader]])
+    rows = table.anchors if make is anchors else table.codebooks
     ids = np.arange(ROWS)[:, None]
-    before = np.abs(model(ids)).max(axis=1)
+    before = np.abs(model(ids)).reshape(ROWS, -1).max(axis=1)
     rows.assign(rows.numpy() * (1 + 99 * np.eye(*rows.shape[-2:], k=-1)[:, :1]))
-    is_short = np.isclose(np.abs(model(ids)).max(axis=1), before, rtol=1e-5)
+    after = np.abs(model(ids)).reshape(ROWS, -1).max(axis=1)
+    is_short = np.isclose(after, before, rtol=1e-5)
     assert 0.2 * ROWS < is_short.sum() < ROWS
     # A hundred steps of 1/127 would be the size of the outputs.
-    export(model, path, ids[is_short], quantize=quantize, bound=0.02)
+    made = export(model, path, ids[is_short], quantize=quantize, bound=0.02)
+    is_folded = (reader, quantize) != ("convolution", "int8_codebooks")
+    assert made.folded_layers == (("last",) if is_folded else ())
 
 
 def lora(name):
