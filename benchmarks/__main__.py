@@ -16,6 +16,7 @@ NAMES = (
     "codes.language_model",
     "codes.clusters",
     "codes.sentiment",
+    "codes.tied",
     "codes.translation",
     "codes.training_step",
     "codes.models",

@@ -75,11 +75,11 @@ def distill(
         model: A `keras.Model` with the same inputs and outputs.
         inputs: Arrays, tensors or texts as for `predict`, or a batched
             `tf.data.Dataset` of inputs, or of tuples that begin with them.
-        loss: Optional loss of `keras.distillation`, such as
-            `LogitsDistillation()` for logits. Defaults to `None`: for
-            probabilities, the Kullback-Leibler divergence; for other outputs,
-            the squared error relative to their mean square, plus 1 minus the
-            cosine.
+        loss: Optional loss of `keras.distillation`. Defaults to `None`: the
+            Kullback-Leibler divergence for probabilities, and for logits if
+            `model` is compiled with a categorical crossentropy
+            `from_logits=True`. For other outputs, the squared error relative to
+            their mean square, plus 1 minus the cosine.
         layer: Optional name of a layer of both models. Its outputs are compared
             instead. Defaults to `None`.
         train_all: Boolean. Whether to train all trainable weights. Defaults to
@@ -186,6 +186,7 @@ class Teacher:
 
     def __init__(self, model, inputs, held=None, layer=None, size=_BATCH_SIZE):
         self._part, self._layer, self._size = _part(model, layer), layer, size
+        self._is_logits = layer is None and _gives_logits(model)
         data, held = map(with_text_tensors, (inputs, held))
         if isinstance(data, tf.data.Dataset):
             data = _only_inputs(data)
@@ -259,7 +260,7 @@ class Teacher:
                 variable.trainable = flag and id(variable) in kept
             with small.distribute_strategy.scope():
                 student = _part(small, self._layer)
-                loss = loss or _Difference(self._given)
+                loss = loss or _Difference(self._given, self._is_logits)
                 pupil = _Pupil(student, self._part, loss)
                 optimizer = optimizer or self._optimizer(kwargs["epochs"])
                 pupil.compile(optimizer, jit_compile=False)
@@ -358,9 +359,11 @@ class _Pupil(keras.Model):
 class _Difference(keras.distillation.DistillationLoss):
     """A sum of differences, 0 for equal outputs."""
 
-    def __init__(self, outputs):
+    def __init__(self, outputs, is_logits):
         self._differences = [
-            _difference_of(x.numpy().astype("float32"))
+            _divergence
+            if is_logits
+            else _difference_of(x.numpy().astype("float32"))
             for x in keras.tree.flatten(outputs)
         ]
 
@@ -372,6 +375,22 @@ class _Difference(keras.distillation.DistillationLoss):
                 self._differences, *pairs, strict=True
             )
         )
+
+
+def _gives_logits(model):
+    """Whether the one loss that a model is compiled with takes logits."""
+    kinds = (
+        keras.losses.CategoricalCrossentropy,
+        keras.losses.SparseCategoricalCrossentropy,
+    )
+    loss = getattr(model, "loss", None)
+    return isinstance(loss, kinds) and loss.get_config()["from_logits"]
+
+
+def _divergence(given, found):
+    """The Kullback-Leibler divergence of logits."""
+    given, found = map(keras.ops.log_softmax, (given, found))
+    return keras.ops.sum(keras.ops.exp(given) * (given - found), axis=-1)
 
 
 def _difference_of(outputs):
