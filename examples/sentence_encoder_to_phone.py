@@ -9,16 +9,23 @@ Its vector of a text is the mean of its tokens. Two ways to a small file:
 - `static`: one vector per piece of a small vocabulary, also learned from the
   encoder, then codes. MediaPipe's `TextEmbedder` opens the file.
 
-Texts need no labels. With `--data`, a folder with CLINC150, texts are its
-training questions, and each row shows how often the nearest validation question
-has the intent of a test question.
+Texts need no labels. With `--data`, a folder of data sets, texts are training
+questions of CLINC150; `static` takes as many lines of 20 Newsgroups. Figures:
+
+- neighbor: how often the nearest validation question has a test's intent,
+- intents, newsgroups: the accuracy of ridge regression on vectors,
+- words: Spearman's correlation with word similarities of MEN.
 
     python -m examples.sentence_encoder_to_phone FOLDER --texts mails.txt
     python -m examples.sentence_encoder_to_phone FOLDER --way static
     python -m examples.sentence_encoder_to_phone FOLDER --data DATA --seeds 3
+
+`--static FOLDER` adds rows for a static encoder of others, such as WordLlama:
+a folder with a table in safetensors and a `tokenizer.json`.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -44,7 +51,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("encoder", help="a Hugging Face folder with a BERT model")
     add("--texts", help="a .txt file, one text per line (default: docstrings)")
-    add("--data", help="a folder with the folder `clinc150`")
+    add("--data", help="clinc150, 20newsgroups, word_similarity in a folder")
     add("--way", choices=("transformer", "static"), default="transformer")
     add("--output", default="build/sentence_encoder_to_phone")
     add("--num-codebooks", type=int, default=32)
@@ -55,6 +62,7 @@ def parse_arguments(argv=None):
     add("--pieces", type=int, default=6000, help="of the static encoder")
     add("--width", type=int, default=256, help="of the static vectors")
     add("--baselines", action="store_true", help="other methods as small")
+    add("--static", help="a folder of a static encoder, to compare with")
     add("--seed", type=int, default=0)
     add("--seeds", type=int, default=1)
     return parser.parse_args(argv)
@@ -91,6 +99,10 @@ def load_encoder(folder, length):
 
 def vectors_of(model, texts):
     return model.predict(tf.constant(texts), batch_size=64, verbose=0)
+
+
+def encoder_of(model):
+    return functools.partial(vectors_of, model)
 
 
 def principal_columns(vectors, width):
@@ -133,51 +145,128 @@ def start_static(encoder, texts, args, seed):
     return static, teacher
 
 
+def remembered(teacher, texts):
+    """A model with the vectors of a teacher, computed once."""
+    names = tf.lookup.KeyValueTensorInitializer(texts, tf.range(len(texts)))
+    numbers = tf.lookup.StaticHashTable(names, -1)
+    rows = tf.constant(vectors_of(teacher, texts))
+    text = keras.Input((), dtype="string", name="text")
+    look_up = keras.layers.Lambda(lambda x: tf.gather(rows, numbers[x]))
+    return keras.Model(text, look_up(text))
+
+
 class Measures:
-    """Compares vectors with those of the encoder, on texts held out."""
+    """Figures of functions from texts to unit vectors."""
 
-    def __init__(self, encoder, held, dataset=None):
-        self._held, self._dataset = held, dataset
-        self._encoder, self._wanted = encoder, vectors_of(encoder, held)
+    def __init__(self, encode, held, folder):
+        self._held, self._wanted = held, encode(held)
+        self._folder = folder and pathlib.Path(folder)
 
-    def __call__(self, model):
-        found = vectors_of(model, self._held)
-        wanted = self._wanted
+    def __call__(self, encode, is_static=False):
+        found, wanted = encode(self._held), self._wanted
         if wanted.shape[1] != found.shape[1]:
             # Cosines between texts.
             wanted, found = (x[::2] @ x[1::2].T for x in (wanted, found))
         cosines = keras.losses.cosine_similarity(wanted, found)
         row = {"cosine": -float(np.mean(cosines))}
-        if self._dataset is not None:
-            texts, labels = self._dataset.validation
-            # The test texts are in the order of their labels.
-            tests, wanted = (x[::3] for x in self._dataset.test)
-            similar = vectors_of(model, tests) @ vectors_of(model, texts).T
-            right = labels[np.argmax(similar, axis=1)] == wanted
-            row["neighbor"] = float(np.mean(right))
+        if self._folder is None:
+            return row
+        intents = labelled_texts.intents(self._folder)
+        texts, labels = intents.validation
+        # The test texts are in the order of their labels.
+        tests, wanted = (x[::3] for x in intents.test)
+        nearest = np.argmax(encode(tests) @ encode(texts).T, axis=1)
+        row["neighbor"] = float(np.mean(labels[nearest] == wanted))
+        if is_static:
+            posts = labelled_texts.newsgroups(self._folder / "20newsgroups")
+            posts = labelled_texts.split(posts, seed=0)
+            row["intents"] = ridge_accuracy(encode, intents)
+            row["newsgroups"] = ridge_accuracy(encode, posts)
+            row["words"] = word_correlation(encode, self._folder)
         return row
 
 
-def methods_of(args):
+def ridge_accuracy(encode, dataset):
+    """Test accuracy of the best of some ridge regressions on vectors."""
+    parts = dataset.train, dataset.validation, dataset.test
+    (x, y), *others = [
+        (encode([text[:2000] for text in texts]), labels)
+        for texts, labels in parts
+    ]
+    ones = np.eye(len(dataset.classes))[y] - 1 / len(dataset.classes)
+    found = []
+    for strength in (0.01, 0.1, 1, 10, 100):
+        square = x.T @ x + strength * np.eye(x.shape[1])
+        weights = np.linalg.solve(square, x.T @ ones)
+        found.append(
+            [np.mean(np.argmax(x @ weights, 1) == y) for x, y in others]
+        )
+    return float(max(found)[1])
+
+
+def word_correlation(encode, folder):
+    path = folder / "word_similarity" / "EN-MEN-TR-3k.txt"
+    first, second, scores = zip(
+        *map(str.split, path.read_text("utf-8").splitlines()), strict=True
+    )
+    cosines = np.sum(encode(first) * encode(second), axis=1)
+    ranks = []
+    for values in (cosines, np.array(scores, "float64")):
+        _, places, counts = np.unique(
+            values, return_inverse=True, return_counts=True
+        )
+        ranks.append((np.cumsum(counts) - counts / 2)[places])
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def read_static(folder):
+    """A function from texts to unit vectors, by another static encoder."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = pathlib.Path(folder)
+    (rows,) = load_file(next(folder.rglob("*.safetensors"))).values()
+    tokenizer = Tokenizer.from_file(str(next(folder.rglob("*tokenizer*.json"))))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def encode(texts):
+        found = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        sums = [rows[x.ids].astype("float32").sum(axis=0) for x in found]
+        return keras.utils.normalize(np.stack(sums))
+
+    return encode
+
+
+def methods_of(args, table):
     """Methods by name; the others take as many bytes as the codes."""
-    methods = {"codes": kc.methods.Codes(args.num_codebooks, 16)}
+    num_rows, width = table.shape
+    num_codebooks = args.num_codebooks
+    methods = {"codes": kc.methods.Codes(num_codebooks, 16)}
     if args.baselines:
+        size = num_codebooks * (num_rows / 2 + 16 * width)
+        ranks = {
+            bits: int((size - 2 * num_rows) / (num_rows * bits / 8 + width))
+            for bits in (2, 4)
+        }
         methods |= {
-            "k-means": kc.methods.Codes(1, args.num_codebooks * 32),
-            "int2": kc.methods.Quantized(
-                2, rank=2 * args.num_codebooks, learn_rows=True
+            "k-means": kc.methods.Codes(
+                1, int((size - 1.25 * num_rows) / width)
             ),
+            "int2": kc.methods.Quantized(2, rank=ranks[2], learn_rows=True),
+            "int4": kc.methods.Quantized(4, rank=ranks[4]),
         }
     return methods
 
 
 def shrink(model, teacher, texts, measure, args, seed, target):
     """Yields figures of each method, before and after training."""
-    for name, method in methods_of(args).items():
+    table = max(model.weights, key=lambda weight: weight.shape.num_elements())
+    for name, method in methods_of(args, table).items():
         small = kc.compress_model(
             model, method, seed=seed, sample_inputs=texts, verbose=0
         )
-        yield f"{name}, compressed", measure(small)
+        yield f"{name}, compressed", measure(encoder_of(small))
         rate = keras.optimizers.schedules.CosineDecay(
             args.learning_rate, args.epochs * len(texts) // 32
         )
@@ -197,34 +286,44 @@ def shrink(model, teacher, texts, measure, args, seed, target):
         )
         size = kc.size_report(small).embedding_bytes
         row = {"file": export.file_bytes, "embeddings": size}
-        yield f"{name}, trained", measure(small) | row
+        yield f"{name}, trained", measure(encoder_of(small)) | row
 
 
 def run(args, seed):
     """Yields pairs of a name and figures."""
-    dataset = None
+    rng = np.random.default_rng(seed)
     if args.data:
-        dataset = labelled_texts.intents(pathlib.Path(args.data))
-        texts = list(dataset.train[0])
+        folder = pathlib.Path(args.data)
+        texts = list(labelled_texts.intents(folder).train[0])
+        if args.way == "static":
+            posts, _ = labelled_texts.newsgroups(folder / "20newsgroups")
+            lines = [line for _, post in posts for line in post.split("\n")]
+            lines = [line for line in lines if len(line.split()) >= 8]
+            texts += list(rng.choice(lines, len(texts)))
+        texts = list(dict.fromkeys(texts))
     elif args.texts:
         lines = pathlib.Path(args.texts).read_text("utf-8").split("\n")
         texts = [x for x in lines if x.strip()]
     else:
         texts = [text for text, _ in labelled_texts.docstrings()]
-    np.random.default_rng(seed).shuffle(texts)
+    rng.shuffle(texts)
     held, texts = texts[:HELD], texts[HELD : HELD + args.max_texts]
     encoder = load_encoder(args.encoder, args.length)
-    measure = Measures(encoder, held, dataset)
-    yield "encoder", measure(encoder)
+    measure = Measures(encoder_of(encoder), held, args.data)
+    yield "encoder", measure(encoder_of(encoder))
     target = kc.export.Target("tf-text")
     model = teacher = encoder
     if args.way == "static":
+        measure = functools.partial(measure, is_static=True)
+        if args.static:
+            yield args.static, measure(read_static(args.static))
         model, teacher = start_static(encoder, texts, args, seed)
-        yield "static, from tokens", measure(model)
+        teacher = remembered(teacher, texts)
+        yield "static, from tokens", measure(encoder_of(model))
         kc.compression.distill(
             model, teacher, texts, train_all=True, epochs=10, seed=seed
         )
-        yield "static, trained", measure(model)
+        yield "static, trained", measure(encoder_of(model))
         target = kc.export.Target("mediapipe", task="embedder")
     yield from shrink(model, teacher, texts, measure, args, seed, target)
 

@@ -23,6 +23,7 @@ METHODS = {
     "int2": kc.methods.Quantized(2, learn_rows=True),
     "codes 16x16": kc.methods.Codes(16, 16),
 }
+TABLE = {"lstm": "words", "gpt2": "token_embedding"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Tied(Benchmark):
             small = kc.compress_model(
                 model,
                 METHODS[row.method],
+                # Also a tiny one.
+                layers=[TABLE[row.model]],
                 sample_inputs=inputs,
                 seed=seed,
                 verbose=0,
@@ -161,7 +164,9 @@ def make_model(kind, num_words, args):
         states = backbone({"token_ids": ids, "padding_mask": mask})
         table = backbone.token_embedding
     else:
-        table = keras.layers.ReversibleEmbedding(num_words, args.width)
+        table = keras.layers.ReversibleEmbedding(
+            num_words, args.width, name=TABLE[kind]
+        )
         states = keras.layers.Dropout(0.2)(table(ids))
         states = keras.layers.LSTM(args.width, return_sequences=True)(states)
         states = keras.layers.Dropout(0.2)(states)

@@ -18,6 +18,7 @@ SMALL = {
     "codes.language_model": ({"rows": "conventional|linear.linear"}, 2),
     "codes.models": ({"rows": "shared"}, 1),
     "codes.sentiment": ({"rows": "^(table|Gumbel)"}, 2),
+    "codes.tied": ({"rows": "gpt2, (table|int2)"}, 2),
     "codes.training_step": ({"rows": "^(table|anchors); A"}, 2),
     "litert.whole_models": ({"by": "model"}, 8),
     "vectors.files": ({"rows": "command|neighbors"}, 6),
@@ -30,7 +31,7 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_small_benchmark(name, tmp_path):
     flags, number = SMALL[name]
-    if name.endswith(("language_model", "from_table")):
+    if name.endswith(("language_model", "from_table", "tied")):
         write_sentences(tmp_path)
         flags = {**flags, "data": tmp_path}
     if name == "codes.language_model":
