@@ -39,9 +39,9 @@ class Tied(Benchmark):
     settings = {
         "width": 128,
         "epochs": 3,
-        "batch_size": 32,
+        "batch_size": 16,
         "steps": 35,
-        "learning_rate": 3e-3,
+        "learning_rate": 2e-3,
         "distilled": 8000,
         "distill_rate": 1e-3,
     }
@@ -165,7 +165,10 @@ def make_model(kind, num_words, args):
         table = backbone.token_embedding
     else:
         table = keras.layers.ReversibleEmbedding(
-            num_words, args.width, name=TABLE[kind]
+            num_words,
+            args.width,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=0.1),
+            name=TABLE[kind],
         )
         states = keras.layers.Dropout(0.2)(table(ids))
         states = keras.layers.LSTM(args.width, return_sequences=True)(states)
