@@ -185,7 +185,9 @@ def remembered(teacher, texts):
     numbers = tf.lookup.StaticHashTable(names, -1)
     rows = tf.constant(vectors_of(teacher, texts))
     text = keras.Input((), dtype="string", name="text")
-    look_up = keras.layers.Lambda(lambda x: tf.gather(rows, numbers[x]))
+    look_up = keras.layers.Lambda(
+        lambda x: tf.gather(rows, numbers[x]), output_shape=rows.shape[1:]
+    )
     return keras.Model(text, look_up(text))
 
 
