@@ -173,6 +173,8 @@ def make_model(kind, num_words, args):
         states = keras.layers.Dropout(0.2)(table(ids))
         states = keras.layers.LSTM(args.width, return_sequences=True)(states)
         states = keras.layers.Dropout(0.2)(states)
+        # States are below 1, and the table has no bias.
+        states = keras.layers.Dense(args.width)(states)
     return keras.Model(ids, table(states, reverse=True))
 
 

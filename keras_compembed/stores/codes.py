@@ -1,6 +1,7 @@
 """A store of rows as learned codes."""
 
 import functools
+import itertools
 import math
 import random
 
@@ -50,6 +51,10 @@ _COUNTED_SIZE = 16
 _USUAL_LENGTH = 32
 # Elements of codewords composed at once.
 _CHUNK_ELEMENTS = 1 << 22
+# Rows whose pairs of bytes are looked up at once.
+_PAIRED_ROWS = 1 << 15
+# Up to this number, rows are read without unpacking their codes.
+_FEW_ROWS = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -462,10 +467,57 @@ class CodeRows(RowArrays):
         return self.with_rows(append_rows(self.rows, more))
 
     def read(self, ids):
-        codes = self._codes(ids)
         if self._folded is None:
+            codes = self._codes(ids)
             return self._composition.decode(codes, self._codebooks)
-        return decode_codes(codes, self._folded)
+        if len(ids) > _FEW_ROWS or self._digits is None:
+            return decode_codes(self._codes(ids), self._folded)
+        codes = self._digits.take(self.rows["codes"][ids], axis=0)
+        codes = codes.reshape(len(ids), -1)[:, : len(self._folded)]
+        rows = self._folded.reshape(-1, self._folded.shape[-1])
+        return rows.take(codes + self._first_places, axis=0).sum(axis=1)
+
+    @functools.cached_property
+    def _digits(self):
+        """Subcodes of all values of a byte; None if bytes share subcodes."""
+        bits = bits_per_subcode(self._code_shape[1])
+        values = np.arange(256, dtype="uint8")[:, None]
+        return None if 8 % bits else unpack_codes(values, 8 // bits, 2**bits)
+
+    @functools.cached_property
+    def _first_places(self):
+        return self._code_shape[1] * np.arange(self._code_shape[0])
+
+    def norms(self):
+        if self._folded is None or self._digits is None:
+            return super().norms()
+        columns = self.rows["codes"].T.astype("uint16", order="C")
+        parts = self._sums_by_byte(len(columns))
+        squares = np.zeros(self.shape[0])
+        # Products of all pairs of bytes, instead of vectors.
+        for place, other in itertools.combinations_with_replacement(
+            range(len(columns)), 2
+        ):
+            products = (parts[place] @ parts[other].T).ravel()
+            products *= 1 + (place < other)
+            for start in range(0, len(squares), _PAIRED_ROWS):
+                part = slice(start, start + _PAIRED_ROWS)
+                pairs = columns[place, part] << 8 | columns[other, part]
+                squares[part] += products.take(pairs)
+        return np.sqrt(np.maximum(squares, 0)).astype("float32")
+
+    def _sums_by_byte(self, num_bytes):
+        """Sums of codewords, float64 `(bytes, 256, columns)`.
+
+        float64, as products may cancel out.
+        """
+        num_codebooks, codebook_size, columns = self._folded.shape
+        together = self._digits.shape[1]
+        size = int(self._digits.max()) + 1
+        parts = np.zeros((num_bytes * together, size, columns))
+        parts[:num_codebooks, :codebook_size] = self._folded
+        parts = parts.reshape(num_bytes, together, size, columns)
+        return sum(parts[:, x, self._digits[:, x]] for x in range(together))
 
     def scores(self, query):
         if self._folded is None:
