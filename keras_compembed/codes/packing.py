@@ -14,7 +14,6 @@ from keras_compembed.utils.validation import require
 _CHUNK_ELEMENTS = 1 << 22
 # Rows of NumPy arrays to sum at a time, within a core's cache.
 _CHUNK_ROWS = 256
-_BYTES = np.arange(256, dtype="uint8")[:, None]
 # Codewords to gather at a time: XLA fuses the lookups, temporaries stay small.
 _GROUP = 4
 # Columns of a one-hot matrix, which bounds the memory per id.
@@ -94,6 +93,11 @@ def unpack_codes(packed, num_codebooks, codebook_size):
     bits = bits_per_subcode(codebook_size)
     if bits == 8:
         return packed.copy()
+    if 8 % bits == 0:
+        # As many bytes as a byte has subcodes, looked up at once.
+        digits = _digits(bits).view(f"u{8 // bits}").ravel()
+        codes = digits.take(packed).view("uint8")[:, :num_codebooks]
+        return np.ascontiguousarray(codes)
     dtype = code_dtype(codebook_size)
     codes = np.empty((len(packed), num_codebooks), dtype=dtype)
     weights = (1 << np.arange(bits)).astype(dtype)
@@ -110,14 +114,41 @@ def unpack_codes(packed, num_codebooks, codebook_size):
     return codes
 
 
+@functools.cache
+def _digits(bits):
+    """Subcodes `(256, subcodes)` of each value of a byte."""
+    places = bits * np.arange(8 // bits)
+    digits = (np.arange(256)[:, None] >> places) & (2**bits - 1)
+    return digits.astype("uint8")
+
+
+def sums_by_byte(codebooks):
+    """Sums of codewords, float64 `(bytes, 256, columns)`, for each byte.
+
+    None if bytes share subcodes.
+    """
+    num_codebooks, codebook_size, columns = codebooks.shape
+    bits = bits_per_subcode(codebook_size)
+    if 8 % bits:
+        return None
+    num_bytes, digits = (
+        bytes_per_row(num_codebooks, codebook_size),
+        _digits(bits),
+    )
+    together = digits.shape[1]
+    parts = np.zeros((num_bytes * together, 2**bits, columns))
+    parts[:num_codebooks, :codebook_size] = codebooks
+    parts = parts.reshape(num_bytes, together, 2**bits, columns)
+    return sum(parts[:, x, digits[:, x]] for x in range(together))
+
+
 def unpack_rows(rows, num_codebooks, codebook_size):
     """Undoes `pack_codes` for some rows, in TensorFlow ops."""
     bits = bits_per_subcode(codebook_size)
     if bits == 8:
         return tf.cast(rows, tf.int32)
     if bits in (1, 2, 4):
-        digits = unpack_codes(_BYTES, 8 // bits, 2**bits)
-        subcodes = gather_fields(rows, digits, num_codebooks)
+        subcodes = gather_fields(rows, _digits(bits), num_codebooks)
         return tf.cast(subcodes, tf.int32)
     first_bit = np.arange(num_codebooks, dtype="int32") * bits
     byte, shift = first_bit // 8, first_bit % 8
@@ -345,14 +376,22 @@ def join_tables(tables, bits, joint_bits):
 class FieldColumns:
     """Sums table entries by the fields of each row, in plain arrays."""
 
-    def __init__(self, fields, bits):
-        num_rows, num_fields = fields.shape
+    def __init__(self, packed, num_fields, bits):
+        num_rows = len(packed)
         joint = max(1, _MOST_BITS // bits)
         # Larger tables of sums would cost more than they save.
         while joint > 1 and 2 ** (bits * joint) > max(_LEAST_VALUES, num_rows):
             joint -= 1
         self._bits, self._joint = bits, joint
         dtype = np.min_scalar_type(2 ** (bits * joint) - 1)
+        if 8 % bits == 0:
+            # The entries are as in the packed rows.
+            size = np.dtype(dtype).itemsize
+            room = (0, 0), (0, -packed.shape[1] % size)
+            packed = np.pad(packed, room).view(dtype.newbyteorder("<"))
+            self._columns = packed.T.astype(dtype, order="C")
+            return
+        fields = unpack_codes(packed, num_fields, 2**bits)
         self._columns = np.zeros((-(-num_fields // joint), num_rows), dtype)
         for start in range(0, num_rows, _FIELD_ROWS):
             part = slice(start, start + _FIELD_ROWS)

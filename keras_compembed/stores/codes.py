@@ -17,6 +17,7 @@ from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import count_codes
 from keras_compembed.codes.packing import decode_codes
 from keras_compembed.codes.packing import pack_codes
+from keras_compembed.codes.packing import sums_by_byte
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
 from keras_compembed.compositions.composition import COMPOSITIONS
@@ -470,31 +471,23 @@ class CodeRows(RowArrays):
         if self._folded is None:
             codes = self._codes(ids)
             return self._composition.decode(codes, self._codebooks)
-        if len(ids) > _FEW_ROWS or self._digits is None:
-            return decode_codes(self._codes(ids), self._folded)
-        codes = self._digits.take(self.rows["codes"][ids], axis=0)
-        codes = codes.reshape(len(ids), -1)[:, : len(self._folded)]
+        codes = self._codes(ids)
+        if len(ids) > _FEW_ROWS:
+            return decode_codes(codes, self._folded)
         rows = self._folded.reshape(-1, self._folded.shape[-1])
         return rows.take(codes + self._first_places, axis=0).sum(axis=1)
-
-    @functools.cached_property
-    def _digits(self):
-        """Subcodes of all values of a byte; None if bytes share subcodes."""
-        bits = bits_per_subcode(self._code_shape[1])
-        values = np.arange(256, dtype="uint8")[:, None]
-        return None if 8 % bits else unpack_codes(values, 8 // bits, 2**bits)
 
     @functools.cached_property
     def _first_places(self):
         return self._code_shape[1] * np.arange(self._code_shape[0])
 
     def norms(self):
-        if self._folded is None or self._digits is None:
+        parts = None if self._folded is None else sums_by_byte(self._folded)
+        if parts is None:
             return super().norms()
         columns = self.rows["codes"].T.astype("uint16", order="C")
-        parts = self._sums_by_byte(len(columns))
         squares = np.zeros(self.shape[0])
-        # Products of all pairs of bytes, instead of vectors.
+        # Products of all pairs of bytes, in float64, as they may cancel out.
         for place, other in itertools.combinations_with_replacement(
             range(len(columns)), 2
         ):
@@ -506,25 +499,14 @@ class CodeRows(RowArrays):
                 squares[part] += products.take(pairs)
         return np.sqrt(np.maximum(squares, 0)).astype("float32")
 
-    def _sums_by_byte(self, num_bytes):
-        """Sums of codewords, float64 `(bytes, 256, columns)`.
-
-        float64, as products may cancel out.
-        """
-        num_codebooks, codebook_size, columns = self._folded.shape
-        together = self._digits.shape[1]
-        size = int(self._digits.max()) + 1
-        parts = np.zeros((num_bytes * together, size, columns))
-        parts[:num_codebooks, :codebook_size] = self._folded
-        parts = parts.reshape(num_bytes, together, size, columns)
-        return sum(parts[:, x, self._digits[:, x]] for x in range(together))
-
     def scores(self, query):
         if self._folded is None:
             return super().scores(query)
         if self._columns is None:
             bits = bits_per_subcode(self._code_shape[1])
-            self._columns = FieldColumns(self._codes(slice(None)), bits)
+            self._columns = FieldColumns(
+                self.rows["codes"], self._code_shape[0], bits
+            )
         return self._columns.add_up(self._folded @ query)
 
 

@@ -421,37 +421,58 @@ class IntegerRows(RowArrays):
             vectors = vectors @ self._projection
         return vectors
 
+    def norms(self):
+        if self._projection is not None or self._bits == 8:
+            return super().norms()
+        mean = self.mean_row[:, None]
+        values = self._values
+        squares = self._sums(
+            np.broadcast_to(values**2, (self._width, len(values))), 2
+        )
+        squares += 2 * self._sums(mean * values) + np.square(mean).sum()
+        return np.sqrt(np.maximum(squares, 0))
+
     def scores(self, query):
         if self._projection is not None:
             query = self._projection @ query
         if self._bits == 8:
             # With a table for each number, products are cheaper.
-            sums = self._products(query)
+            sums = self._products(query) * self.unit
         else:
-            sums = self._sums(query)
-        return sums * self.unit + query @ self.mean_row
+            sums = self._sums(query[:, None] * self._values)
+        return sums + query @ self.mean_row
 
-    def _sums(self, query):
-        """Products with rows of few bits, in units of scales."""
+    @property
+    def _values(self):
+        """Integers by their packed fields, two's complements."""
         lowest, highest = integer_range(self._bits)
-        # Two's complements.
-        values = np.r_[: highest + 1, lowest:0].astype("float32")
+        return np.r_[: highest + 1, lowest:0].astype("float32")
+
+    def _sums(self, tables, power=1):
+        """Sums `(rows,)` of tables of values, times a power of scales."""
         total = np.zeros(self.shape[0], "float32")
         if self._columns is None:
-            fields = self._table(slice(None)).integers.view("uint8")
-            fields = fields & (2**self._bits - 1)
-            self._columns = [
-                FieldColumns(
-                    fields[:, start : start + self._block_size], self._bits
-                )
-                for start in range(0, self._width, self._block_size)
-            ]
+            self._columns = list(self._columns_of_blocks())
         for block, columns in enumerate(self._columns):
             start = block * self._block_size
-            part = query[start : start + self._block_size]
-            sums = columns.add_up(part[:, None] * values)
-            total += sums * self.rows["scales"][:, block]
+            sums = columns.add_up(tables[start : start + self._block_size])
+            scales = self.rows["scales"][:, block] * self.unit
+            total += sums * scales**power
         return total
+
+    def _columns_of_blocks(self):
+        packed, bits = self.rows["integers"], self._bits
+        for start in range(0, self._width, self._block_size):
+            end = min(start + self._block_size, self._width)
+            if (
+                start * bits % 8 == end * bits % 8 == 0
+                or end - start == self._width
+            ):
+                fields = packed[:, start * bits // 8 : -(-end * bits // 8)]
+            else:
+                fields = self._table(slice(None)).integers[:, start:end]
+                fields = pack_integers(fields, bits)
+            yield FieldColumns(fields, end - start, bits)
 
     def _products(self, query):
         """Products with int8 rows, dequantized in parts."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_compembed.codes.packing import FieldColumns
+from keras_compembed.codes.packing import pack_codes
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,8 @@ def test_sums_of_field_columns(rows, fields, bits, size):
     numbers = rng.integers(size, size=(rows, fields)).astype("uint16")
     numbers[0] = size - 1
     tables = rng.normal(size=(fields, size)).astype("float32")
-    found = FieldColumns(numbers, bits).add_up(tables)
+    packed = pack_codes(numbers, size)
+    found = FieldColumns(packed, fields, bits).add_up(tables)
     wanted = tables[np.arange(fields), numbers].sum(axis=1)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert found.dtype == "float32"

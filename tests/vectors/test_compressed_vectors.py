@@ -26,7 +26,7 @@ METHODS = [
     Codes(6, 16),
     Codes(4, 300, effort=0.2),
     Quantized(8),
-    Quantized(4, block_size=10),
+    Quantized(4, block_size=9),
     Quantized(2, rank=9, scale_dtype="int16"),
     Anchors(20, 5),
 ]
