@@ -10,7 +10,8 @@ Its vector of a text is the mean of its tokens. Two ways to a small file:
   encoder, then codes. MediaPipe's `TextEmbedder` opens the file.
 
 Texts need no labels. With `--data`, a folder of data sets, texts are training
-questions of CLINC150; `static` takes as many lines of 20 Newsgroups. Figures:
+questions of CLINC150. `static` adds lines of 20 Newsgroups, and frequent words
+of them as texts of one word. Figures:
 
 - neighbor: how often the nearest validation question has a test's intent,
 - intents, newsgroups: the accuracy of ridge regression on vectors,
@@ -25,10 +26,12 @@ a folder with a table in safetensors and a `tokenizer.json`.
 """
 
 import argparse
+import collections
 import functools
 import json
 import os
 import pathlib
+import re
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -41,6 +44,7 @@ from examples import labelled_texts
 
 # Texts to compare vectors on, none of which is trained on.
 HELD = 1000
+WORDS = 10_000
 SAMPLE = 20  # Test texts kept with a saved model.
 CARD = {
     "summary": "Turns an English text into a unit vector of {width} numbers. "
@@ -145,7 +149,7 @@ def principal_columns(vectors, width):
     return directions[:, ::-1][:, :width].astype("float32")
 
 
-def start_static(encoder, texts, args, seed):
+def start_static(encoder, texts, every, args, seed):
     """A static encoder, and a model with the vectors that it is to learn."""
     keras.utils.set_random_seed(seed)
     directions = principal_columns(vectors_of(encoder, texts), args.width)
@@ -156,10 +160,10 @@ def start_static(encoder, texts, args, seed):
     unit = keras.layers.UnitNormalization(name="unit")
     teacher = keras.Model(encoder.input, unit(project(encoder.output)))
     pieces = kc.text.SentencePieceTokenizer.train(
-        texts, args.pieces, name="pieces"
+        every, args.pieces, name="pieces"
     )
     names = [x.replace("\u2581", "") or "." for x in pieces.get_vocabulary()]
-    counts = pieces.count_ids(texts)
+    counts = pieces.count_ids(every)
     # Frequent pieces say little.
     weight = 1e-3 / (1e-3 + counts / counts.sum())
     rows = vectors_of(encoder, names) @ directions * weight[:, None]
@@ -366,7 +370,10 @@ def run(args, seed):
             posts, _ = labelled_texts.newsgroups(folder / "20newsgroups")
             lines = [line for _, post in posts for line in post.split("\n")]
             lines = [line for line in lines if len(line.split()) >= 8]
+            words = re.findall(r"\b[a-z]{3,}\b", "\n".join(lines))
+            words = collections.Counter(words).most_common(WORDS)
             texts += list(rng.choice(lines, len(texts)))
+            texts += [word for word, _ in words]
         texts = list(dict.fromkeys(texts))
     elif args.texts:
         lines = pathlib.Path(args.texts).read_text("utf-8").split("\n")
@@ -374,7 +381,8 @@ def run(args, seed):
     else:
         texts = [text for text, _ in labelled_texts.docstrings()]
     rng.shuffle(texts)
-    held, texts = texts[:HELD], texts[HELD : HELD + args.max_texts]
+    every, held = texts, texts[:HELD]
+    texts = texts[HELD : HELD + args.max_texts]
     encoder = load_encoder(args.encoder, args.length)
     measure = Measures(encoder_of(encoder), held, args.data)
     yield "encoder", measure(encoder_of(encoder))
@@ -384,7 +392,7 @@ def run(args, seed):
         measure = functools.partial(measure, is_static=True)
         if args.static:
             yield args.static, measure(read_static(args.static))
-        model, teacher = start_static(encoder, texts, args, seed)
+        model, teacher = start_static(encoder, texts, every, args, seed)
         teacher = remembered(teacher, texts)
         yield "static, from tokens", measure(encoder_of(model))
         kc.compression.distill(
