@@ -131,15 +131,12 @@ def sums_by_byte(codebooks):
     bits = bits_per_subcode(codebook_size)
     if 8 % bits:
         return None
-    num_bytes, digits = (
-        bytes_per_row(num_codebooks, codebook_size),
-        _digits(bits),
-    )
-    together = digits.shape[1]
-    parts = np.zeros((num_bytes * together, 2**bits, columns))
+    places = range(8 // bits)
+    num_bytes = bytes_per_row(num_codebooks, codebook_size)
+    parts = np.zeros((num_bytes * len(places), 2**bits, columns))
     parts[:num_codebooks, :codebook_size] = codebooks
-    parts = parts.reshape(num_bytes, together, 2**bits, columns)
-    return sum(parts[:, x, digits[:, x]] for x in range(together))
+    parts = parts.reshape(num_bytes, len(places), 2**bits, columns)
+    return sum(parts[:, x, _digits(bits)[:, x]] for x in places)
 
 
 def unpack_rows(rows, num_codebooks, codebook_size):

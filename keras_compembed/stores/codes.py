@@ -54,7 +54,7 @@ _USUAL_LENGTH = 32
 _CHUNK_ELEMENTS = 1 << 22
 # Rows whose pairs of bytes are looked up at once.
 _PAIRED_ROWS = 1 << 15
-# Up to this number, rows are read without unpacking their codes.
+# Up to this number, codewords of rows are gathered at once.
 _FEW_ROWS = 8
 
 
@@ -468,18 +468,14 @@ class CodeRows(RowArrays):
         return self.with_rows(append_rows(self.rows, more))
 
     def read(self, ids):
-        if self._folded is None:
-            codes = self._codes(ids)
-            return self._composition.decode(codes, self._codebooks)
         codes = self._codes(ids)
+        if self._folded is None:
+            return self._composition.decode(codes, self._codebooks)
         if len(ids) > _FEW_ROWS:
             return decode_codes(codes, self._folded)
+        places = codes + self._code_shape[1] * np.arange(self._code_shape[0])
         rows = self._folded.reshape(-1, self._folded.shape[-1])
-        return rows.take(codes + self._first_places, axis=0).sum(axis=1)
-
-    @functools.cached_property
-    def _first_places(self):
-        return self._code_shape[1] * np.arange(self._code_shape[0])
+        return rows.take(places, axis=0).sum(axis=1)
 
     def norms(self):
         parts = None if self._folded is None else sums_by_byte(self._folded)

@@ -424,11 +424,8 @@ class IntegerRows(RowArrays):
     def norms(self):
         if self._projection is not None or self._bits == 8:
             return super().norms()
-        mean = self.mean_row[:, None]
-        values = self._values
-        squares = self._sums(
-            np.broadcast_to(values**2, (self._width, len(values))), 2
-        )
+        mean, values = self.mean_row[:, None], self._values
+        squares = self._sums(0 * mean + values**2, power=2)
         squares += 2 * self._sums(mean * values) + np.square(mean).sum()
         return np.sqrt(np.maximum(squares, 0))
 
