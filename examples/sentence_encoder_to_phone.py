@@ -152,13 +152,9 @@ def principal_columns(vectors, width):
 def start_static(encoder, texts, every, args, seed):
     """A static encoder, and a model with the vectors that it is to learn."""
     keras.utils.set_random_seed(seed)
-    directions = principal_columns(vectors_of(encoder, texts), args.width)
-    start = keras.initializers.Constant(directions)
-    project = keras.layers.Dense(
-        args.width, use_bias=False, kernel_initializer=start, name="project"
-    )
-    unit = keras.layers.UnitNormalization(name="unit")
-    teacher = keras.Model(encoder.input, unit(project(encoder.output)))
+    wanted = vectors_of(encoder, texts)
+    directions = principal_columns(wanted, args.width)
+    teacher = remembered(texts, keras.utils.normalize(wanted @ directions))
     pieces = kc.text.SentencePieceTokenizer.train(
         every, args.pieces, name="pieces"
     )
@@ -183,11 +179,11 @@ def start_static(encoder, texts, every, args, seed):
     return static, teacher
 
 
-def remembered(teacher, texts):
-    """A model with the vectors of a teacher, computed once."""
+def remembered(texts, vectors):
+    """A model that knows the vectors of texts."""
     names = tf.lookup.KeyValueTensorInitializer(texts, tf.range(len(texts)))
     numbers = tf.lookup.StaticHashTable(names, -1)
-    rows = tf.constant(vectors_of(teacher, texts))
+    rows = tf.constant(vectors)
     text = keras.Input((), dtype="string", name="text")
     look_up = keras.layers.Lambda(
         lambda x: tf.gather(rows, numbers[x]), output_shape=rows.shape[1:]
@@ -393,7 +389,6 @@ def run(args, seed):
         if args.static:
             yield args.static, measure(read_static(args.static))
         model, teacher = start_static(encoder, texts, every, args, seed)
-        teacher = remembered(teacher, texts)
         yield "static, from tokens", measure(encoder_of(model))
         kc.compression.distill(
             model, teacher, texts, train_all=True, epochs=10, seed=seed
