@@ -56,9 +56,9 @@ CARD = {
     "tags": ["mediapipe"],
     "data": "The vectors were learned from all-MiniLM-L6-v2 (Apache-2.0), on "
     "{texts:,} texts without labels: questions of CLINC150 (Larson et al., "
-    "2019, CC BY 3.0) and lines of 20 Newsgroups. The tokenizer has {pieces:,} "
-    "pieces, learned from the same texts. A text's vector is the mean of those "
-    "of its pieces, which are codes.",
+    "2019, CC BY 3.0), lines and words of 20 Newsgroups. The tokenizer has "
+    "{pieces:,} pieces, learned from the same texts. A text's vector is the "
+    "mean of those of its pieces, which are codes.",
     "results": "| measure | |\n|---|---:|\n"
     "| CLINC150: the nearest validation question has the intent | "
     "{neighbor:.1%} |\n"
@@ -335,11 +335,10 @@ def save(model, path, args, figures):
         vectors = phone.predict(tests)
     figures |= {"file_bytes": figures.pop("file"), "width": args.width}
     figures["pieces"] = len(model.get_layer("pieces").get_vocabulary())
-    command = "python -m examples.sentence_encoder_to_phone FOLDER --data DATA "
-    command += (
-        f"--way static --length {args.length} --max-texts {args.max_texts} "
-    )
-    command += f"--epochs {args.epochs} --save {args.save}"
+    command = "python -m examples.sentence_encoder_to_phone FOLDER --data DATA"
+    names = "way length max_texts epochs pieces num_codebooks seed save".split()
+    for name in names:
+        command += f" --{name.replace('_', '-')} {getattr(args, name)}"
     kc.save_preset(
         model,
         args.save,

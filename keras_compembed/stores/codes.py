@@ -52,7 +52,7 @@ _COUNTED_SIZE = 16
 _USUAL_LENGTH = 32
 # Elements of codewords composed at once.
 _CHUNK_ELEMENTS = 1 << 22
-# Rows whose pairs of bytes are looked up at once.
+# Rows to look up pairs of bytes for at once.
 _PAIRED_ROWS = 1 << 15
 # Up to this number, codewords of rows are gathered at once.
 _FEW_ROWS = 8
