@@ -401,6 +401,8 @@ def main(argv=None):
     args = parse_arguments(argv)
     output = pathlib.Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
+    if args.save:
+        pathlib.Path(args.save).parent.mkdir(parents=True, exist_ok=True)
     found = []
     for seed in range(args.seed, args.seed + args.seeds):
         for name, row in run(args, seed):
