@@ -376,9 +376,12 @@ class FieldColumns:
     def __init__(self, packed, num_fields, bits):
         num_rows = len(packed)
         joint = max(1, _MOST_BITS // bits)
+        # Whole bytes, if subcodes share none.
+        step = 1 if 8 % bits else 8 // bits
         # Larger tables of sums would cost more than they save.
-        while joint > 1 and 2 ** (bits * joint) > max(_LEAST_VALUES, num_rows):
-            joint -= 1
+        most = max(_LEAST_VALUES, num_rows)
+        while joint > step and 2 ** (bits * joint) > most:
+            joint -= step
         self._bits, self._joint = bits, joint
         dtype = np.min_scalar_type(2 ** (bits * joint) - 1)
         if 8 % bits == 0:
