@@ -42,7 +42,7 @@ import tensorflow as tf
 import keras_compembed as kc
 from examples import labelled_texts
 
-# Texts to compare vectors on, none of which is trained on.
+# Texts to compare vectors on. Only the tokenizer is trained on them.
 HELD = 1000
 WORDS = 10_000
 SAMPLE = 20  # Test texts kept with a saved model.
@@ -207,19 +207,25 @@ class Measures:
         row = {"cosine": -float(np.mean(cosines))}
         if self._folder is None:
             return row
-        intents = labelled_texts.intents(self._folder)
-        texts, labels = intents.validation
+        texts, labels = self._intents.validation
         # The test texts are in the order of their labels.
-        tests, wanted = (x[::3] for x in intents.test)
+        tests, wanted = (x[::3] for x in self._intents.test)
         nearest = np.argmax(encode(tests) @ encode(texts).T, axis=1)
         row["neighbor"] = float(np.mean(labels[nearest] == wanted))
         if is_static:
-            posts = labelled_texts.newsgroups(self._folder / "20newsgroups")
-            posts = labelled_texts.split(posts, seed=0)
-            row["intents"] = ridge_accuracy(encode, intents)
-            row["newsgroups"] = ridge_accuracy(encode, posts)
+            row["intents"] = ridge_accuracy(encode, self._intents)
+            row["newsgroups"] = ridge_accuracy(encode, self._posts)
             row["words"] = word_correlation(encode, self._folder)
         return row
+
+    @functools.cached_property
+    def _intents(self):
+        return labelled_texts.intents(self._folder)
+
+    @functools.cached_property
+    def _posts(self):
+        posts = labelled_texts.newsgroups(self._folder / "20newsgroups")
+        return labelled_texts.split(posts, seed=0)
 
 
 def ridge_accuracy(encode, dataset):
@@ -260,9 +266,14 @@ def read_static(folder):
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 
-    folder = pathlib.Path(folder)
-    (rows,) = load_file(next(folder.rglob("*.safetensors"))).values()
-    tokenizer = Tokenizer.from_file(str(next(folder.rglob("*tokenizer*.json"))))
+    paths = []
+    for pattern in ("*.safetensors", "*tokenizer*.json"):
+        found = sorted(pathlib.Path(folder).rglob(pattern))
+        if not found:
+            raise FileNotFoundError(f"There is no {pattern} in {folder}.")
+        paths.append(str(found[0]))
+    (rows,) = load_file(paths[0]).values()
+    tokenizer = Tokenizer.from_file(paths[1])
     tokenizer.no_padding()
     tokenizer.no_truncation()
 
@@ -369,13 +380,14 @@ def run(args, seed):
             words = collections.Counter(words).most_common(WORDS)
             texts += list(rng.choice(lines, len(texts)))
             texts += [word for word, _ in words]
-        texts = list(dict.fromkeys(texts))
     elif args.texts:
         lines = pathlib.Path(args.texts).read_text("utf-8").split("\n")
         texts = [x for x in lines if x.strip()]
     else:
         texts = [text for text, _ in labelled_texts.docstrings()]
+    texts = list(dict.fromkeys(texts))
     rng.shuffle(texts)
+    other = args.static and read_static(args.static)
     every, held = texts, texts[:HELD]
     texts = texts[HELD : HELD + args.max_texts]
     encoder = load_encoder(args.encoder, args.length)
@@ -386,7 +398,7 @@ def run(args, seed):
     if args.way == "static":
         measure = functools.partial(measure, is_static=True)
         if args.static:
-            yield args.static, measure(read_static(args.static))
+            yield args.static, measure(other)
         model, teacher = start_static(encoder, texts, every, args, seed)
         yield "static, from tokens", measure(encoder_of(model))
         kc.compression.distill(

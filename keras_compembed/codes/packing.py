@@ -386,8 +386,7 @@ class FieldColumns:
         dtype = np.min_scalar_type(2 ** (bits * joint) - 1)
         if 8 % bits == 0:
             # The entries are as in the packed rows.
-            size = np.dtype(dtype).itemsize
-            room = (0, 0), (0, -packed.shape[1] % size)
+            room = (0, 0), (0, -packed.shape[1] % dtype.itemsize)
             packed = np.pad(packed, room).view(dtype.newbyteorder("<"))
             self._columns = packed.T.astype(dtype, order="C")
             return

@@ -425,7 +425,7 @@ class IntegerRows(RowArrays):
         if self._projection is not None or self._bits == 8:
             return super().norms()
         mean, values = self.mean_row[:, None], self._values
-        squares = self._sums(0 * mean + values**2, power=2)
+        squares = self._sums(np.tile(values**2, (self._width, 1)), power=2)
         squares += 2 * self._sums(mean * values) + np.square(mean).sum()
         return np.sqrt(np.maximum(squares, 0))
 
@@ -458,17 +458,17 @@ class IntegerRows(RowArrays):
         return total
 
     def _columns_of_blocks(self):
-        packed, bits = self.rows["integers"], self._bits
-        for start in range(0, self._width, self._block_size):
-            end = min(start + self._block_size, self._width)
-            if (
-                start * bits % 8 == end * bits % 8 == 0
-                or end - start == self._width
-            ):
+        packed, bits, size = self.rows["integers"], self._bits, self._block_size
+        # Whether no byte is shared by two blocks.
+        is_whole = size >= self._width or size * bits % 8 == 0
+        if not is_whole:
+            integers = unpack_integers(packed, self._width, bits)
+        for start in range(0, self._width, size):
+            end = min(start + size, self._width)
+            if is_whole:
                 fields = packed[:, start * bits // 8 : -(-end * bits // 8)]
             else:
-                fields = self._table(slice(None)).integers[:, start:end]
-                fields = pack_integers(fields, bits)
+                fields = pack_integers(integers[:, start:end], bits)
             yield FieldColumns(fields, end - start, bits)
 
     def _products(self, query):

@@ -274,10 +274,7 @@ class CompressedVectors:
     def __getitem__(self, words: str | list) -> np.ndarray:
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
-            row = self._find(words)
-            if row < 0:
-                return self._read([words])[0]
-            return self._stored.read(np.array([row]))[0]
+            return self._read([words])[0]
         if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
                 "The key must be a word or a list of words. Received: "
@@ -293,16 +290,17 @@ class CompressedVectors:
         """Vectors `(words, columns)` of a list of words."""
         rows = np.array([self._find(word) for word in words], "int64")
         unknown = [words[place] for place in np.flatnonzero(rows < 0)]
+        if not unknown:
+            return self._stored.read(rows)
         for word in unknown:
             if self._ngrams is None or not isinstance(word, str):
                 raise self._unknown(word)
         vectors = np.empty((len(words), self.vector_size), "float32")
         vectors[rows >= 0] = self._stored.read(rows[rows >= 0])
-        if unknown:
-            means, counts = self._ngrams.means(unknown, self._letters.read)
-            if not counts.all():
-                raise self._unknown(unknown[int(np.argmin(counts))])
-            vectors[rows < 0] = means
+        means, counts = self._ngrams.means(unknown, self._letters.read)
+        if not counts.all():
+            raise self._unknown(unknown[int(np.argmin(counts))])
+        vectors[rows < 0] = means
         return vectors
 
     def _find(self, word):
