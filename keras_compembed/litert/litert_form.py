@@ -31,8 +31,9 @@ ROUNDING = {
 # Half the smallest step of float16, and the error of a float32 sum.
 LEAST = 2.0**-25
 FLOAT32 = 2.0**-23
-# How much longer the longest row of an int8 matrix may be than the mean.
-_LONG = 4
+# How much longer the longest row of an int8 matrix may be than the median. As
+# later codebooks are shorter, 6 is common.
+_LONG = 8
 # Elements of the largest tensor while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -71,7 +72,7 @@ class ExportOptions:
         others = tuple(x for x in range(matrix.ndim) if x != matrix.ndim - 2)
         scales = np.abs(matrix).max(axis=others)[:, None] + LEAST
         # The longest row would set the int8 step of all rows.
-        if self.is_int8 and scales.max() > _LONG * scales.mean():
+        if self.is_int8 and scales.max() > _LONG * np.median(scales):
             return matrix / scales, scales
         return matrix, None
 

@@ -42,6 +42,7 @@ def small():
         labels=LABELS,
         methods=[kc.methods.Codes(16, 32, effort=0.1)],
     )
+    keras.utils.set_random_seed(3)
     model = text_model(layers.GlobalAveragePooling1D())
     model.get_layer("words").build()
     return kc.compress_model(model, budget, seed=0, verbose=0)
