@@ -95,6 +95,19 @@ def test_docstring_text_classifier():
     np.testing.assert_allclose(answers, in_keras, atol=0.1)
 
 
+def test_sentence_encoder():
+    pytest.importorskip("mediapipe")
+    folder = FOLDER / "sentence_encoder"
+    sample = read_json(folder / "sample.json")
+    with kc.export.MediaPipeModel(folder / "model.tflite") as phone:
+        answers = phone.predict(sample["texts"])
+    np.testing.assert_allclose(answers, sample["vectors"], atol=1e-3)
+    model = kc.from_preset(folder.name)
+    in_keras = model.predict(tf.constant(sample["texts"]), verbose=0)
+    # Codewords are int8 in the file.
+    assert np.sum(answers * in_keras, axis=-1).min() > 0.99
+
+
 def test_job_title_recommender():
     name = "job_title_recommender"
     model = kc.from_preset(name)
