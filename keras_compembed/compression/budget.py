@@ -136,8 +136,7 @@ class Budget:
             `quantize` defaults to `"int8"`.
         methods: Optional list of methods of `keras_compembed.methods` to choose
             from. Defaults to `None`: some thousands of settings of quantized,
-            low-rank, code and anchor methods. 2-bit rows are among them with
-            `Target(min_runtime="2.21")`, which reads them fast.
+            low-rank, code and anchor methods.
         sample_weight: Optional dict from layer names or paths to arrays
             `(input_dim,)`, the weight of each row. Defaults to `None`.
         max_time: Optional number. Seconds after which no further method is

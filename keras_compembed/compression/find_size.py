@@ -30,8 +30,6 @@ from keras_compembed.compression.tables import read_tables
 from keras_compembed.compression.tables import reason_against
 from keras_compembed.exchange.copy_with import compile_like
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
-from keras_compembed.litert.litert_form import ExportOptions
 from keras_compembed.methods.settings import exact_methods
 from keras_compembed.methods.settings import settings_by_default
 from keras_compembed.methods.settings import settings_of
@@ -119,12 +117,7 @@ def find_searched_tables(model, budget, layers, seed, sample_inputs, verbose):
             settings = settings_of(budget.methods)
         else:
             settings = settings_of(exact_methods(tables[0]))
-            # Runtimes before 2.21 read 2-bit rows slowly.
-            options = ExportOptions(min_runtime=budget.target.min_runtime)
-            least_bits = 2 if options.serves(PACKED_RUNTIMES[2]) else 4
-            settings += settings_by_default(
-                tables[0], weight, least_bits=least_bits
-            )
+            settings += settings_by_default(tables[0], weight)
         settings = [
             x for x in settings if reason_against(layer, x.method) is None
         ]

@@ -64,8 +64,8 @@ class Target:
         min_runtime: Optional string, the oldest TFLite runtime to support. A
             file that needs a newer one is an error. `"2.18"` is LiteRT 1.0.1
             (`com.google.ai.edge.litert:litert`) and MediaPipe Tasks on Android
-            and iOS. `"2.17"` is the pod `TensorFlowLiteSwift`. `"2.21"` reads
-            int2 rows faster. `None` allows any. Defaults to `"2.18"`.
+            and iOS. `"2.17"` is the pod `TensorFlowLiteSwift`. `None` allows
+            any. Defaults to `"2.18"`.
         task: Optional string, for `runtime="mediapipe"` only: `"classifier"`
             for MediaPipe's `TextClassifier` or `"embedder"` for its
             `TextEmbedder`. Defaults to `None`, a classifier.

@@ -55,7 +55,7 @@ class RowSums:
         self._is_product = self._size <= (32 if options.is_int8 else 16)
         own = WEIGHT_BYTES[options.quantize] * codewords.size
         # For tiny tables, one-hot rows would add more than 2 %.
-        self._is_product &= 25 * self._size**2 <= own + codes.table.packed.size
+        self._is_product &= 25 * self._size**2 <= own + codes.table.content.size
         if options.optimize_for == "memory":
             # The runtime makes int8 that several ops read float again.
             if not options.is_int8:
@@ -117,12 +117,12 @@ class StoredCodes:
         self.bits = bits_per_subcode(self.codebook_size)
         self.per_byte = 1 if 8 % self.bits else 8 // self.bits
         packed = store.packed()
-        self.table = StoredTable(f"{path}/codes", packed, packed)
+        self.table = StoredTable(f"{path}/codes", packed)
 
     def read(self, ids, together=1):
         """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids."""
         # Plain bytes, for ids of any rank.
-        rows = tf.gather(self.table.packed, ids)
+        rows = tf.gather(self.table.content, ids)
         if together > 1:
             return tf.cast(rows, tf.int32)
         return unpack_rows(rows, self.num_codebooks, self.codebook_size)
@@ -134,7 +134,7 @@ class ScoredCodes:
     def __init__(self, store, codes, codebooks, options):
         self._options = options
         self._codes, self._bits = codes, codes.bits
-        self._packed = codes.table.packed
+        self._packed = codes.table.content
         self._num_rows, self._width = store.input_dim, store.output_dim
         composition = store.composition.unscaled()
         self._is_concat = isinstance(composition, ConcatComposition)
@@ -223,7 +223,7 @@ class ScoredCodes:
             columns = np.ascontiguousarray(columns.transpose(2, 0, 1, 3))
             columns = columns.reshape(-1, self._chunk * size)
             self._stored[size] = columns
-            table = StoredTable(self._codes.table.name, columns, columns)
+            table = StoredTable(self._codes.table.name, columns)
             self._options.tables.append(table)
         return self._stored[size]
 
@@ -275,7 +275,7 @@ class CodesForm(LiteRTForm):
 
     def _prepare_features(self):
         self.num_numbers = self.codewords.size
-        self.num_bytes = self.codes.table.packed.size
+        self.num_bytes = self.codes.table.content.size
         self.can_spread = self.codes.codebook_size <= _SPREAD_SIZE
         self._composes_faster = self.codewords.shape != self.summed.shape
         self.matrix = self.summed.reshape(-1, self.store.output_dim)

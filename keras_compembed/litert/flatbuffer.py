@@ -13,10 +13,6 @@ IDENTIFIER = b"TFL3"
 # The runtime reads tables in place and needs them aligned.
 _ALIGNMENT = 16
 _MIN_RUNTIME = b"min_runtime_version"
-# Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
-# to load it. The first runtimes with it, by bits.
-_LOOKUP_VERSION = 4
-PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
 # The first runtime that unpacks int4 once, when it loads a file.
 UNPACK_RUNTIME = (2, 18, 0)
 # Versions of ops, and the first runtimes with them, from LiteRT's
@@ -38,13 +34,13 @@ _PRODUCT_RUNTIME, _GATHER_RUNTIME = (2, 17, 0), (1, 14, 0)
 _INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
 _INT8_GATHER, _INT8_PRODUCT = 2, 12
 # TensorFlow before 2.21 lacks the name INT2.
-_TYPES = {2: 19, 4: schema.TensorType.INT4}
+_INT2 = 19
 _OP_NAMES = {
     code: name
     for name, code in vars(schema.BuiltinOperator).items()
     if isinstance(code, int)
 }
-_TYPE_NAMES = {_TYPES[2]: "int2"} | {
+_TYPE_NAMES = {_INT2: "int2"} | {
     code: name.lower()
     for name, code in vars(schema.TensorType).items()
     if isinstance(code, int)
@@ -56,9 +52,7 @@ class StoredTable:
     """Integers of one layer to store in a file."""
 
     name: str
-    converted: np.ndarray
-    packed: np.ndarray
-    bits: int | None = None
+    content: np.ndarray
     unit: np.float32 | None = None
 
 
@@ -200,11 +194,9 @@ def pack(model, options, is_whole=True):
 def pack_tables(model, tables, is_whole=True):
     """Packs tables as they are stored, in place."""
     buffers = {}
-    arrays = [table.converted for table in tables]
+    arrays = [table.content for table in tables]
     for graph, index, place in find_constants(model, arrays):
         table = tables[place]
-        if table.bits is not None:
-            _pack_table(model, graph, index, table)
         # The runtime refuses other scales.
         if table.unit is not None and table.unit >= np.finfo("float32").tiny:
             _keep_unit(model, graph, index, table.unit)
@@ -213,7 +205,8 @@ def pack_tables(model, tables, is_whole=True):
         # One new buffer for all tensors of the table. Tensors with equal bytes
         # may share the converter's buffer.
         if place not in buffers:
-            buffers[place] = add_buffer(model, table.packed.reshape(-1))
+            content = table.content.view("uint8").reshape(-1)
+            buffers[place] = add_buffer(model, content)
         tensor.buffer = buffers[place]
     drop_unused(model)
     for place, table in enumerate(tables):
@@ -275,7 +268,7 @@ def make_dequantize(model, version, source, target):
     return op
 
 
-def gathers_of_floats(model, graph, index, max_rank):
+def gathers_of_floats(model, graph, index):
     """Gathers of a table of integers, without the casts after them."""
     gathers = list_readers(graph, index)
     for gather in gathers:
@@ -285,7 +278,6 @@ def gathers_of_floats(model, graph, index, max_rank):
         if (
             kinds != ["GATHER", *("CAST" for _ in casts)]
             or gather.inputs[0] != index
-            or len(graph.tensors[gather.inputs[1]].shape) > max_rank
             or numbers in graph.outputs
         ):
             raise RuntimeError(
@@ -298,21 +290,6 @@ def gathers_of_floats(model, graph, index, max_rank):
             replace_tensor(model, graph, cast.outputs[0], numbers)
             graph.operators.remove(cast)
     return gathers
-
-
-def _pack_table(model, graph, index, table):
-    """Packs one int8 tensor of `graph` and changes its readers."""
-    for gather in gathers_of_floats(model, graph, index, max_rank=1):
-        gather.opcodeIndex = find_opcode(
-            model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
-        )
-        gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
-        gather.builtinOptionsType = schema.BuiltinOptions.NONE
-        gather.builtinOptions = None
-        graph.tensors[gather.outputs[0]].quantization = None
-    one = np.ones(1, dtype="float32")
-    set_integers(graph.tensors[index], _TYPES[table.bits], one)
-    raise_min_runtime(model, PACKED_RUNTIMES[table.bits])
 
 
 def _keep_unit(model, graph, index, unit):
@@ -460,8 +437,8 @@ def _refuse_unpacked(model, table, known):
                 and tensor.buffer not in known
                 and "float" not in name_type(tensor.type)
                 and not _has_scales(tensor)
-                and len(data) >= max(table.packed.size, 64)
-                and table.converted.shape[0] in tensor.shape
+                and len(data) >= max(table.content.nbytes, 64)
+                and table.content.shape[0] in tensor.shape
             ):
                 raise RuntimeError(
                     f"The table {table.name!r} cannot be packed: the converter "
@@ -549,7 +526,7 @@ def unpack_once(model, tables):
         unpacked.name = b"one_hot_rows_as_floats"
         place = len(graph.tensors)
         graph.tensors.append(unpacked)
-        for gather in gathers_of_floats(model, graph, index, max_rank=8):
+        for gather in gathers_of_floats(model, graph, index):
             gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
         operator = make_dequantize(model, _INT4_DEQUANTIZE, index, place)
         graph.operators.insert(0, operator)

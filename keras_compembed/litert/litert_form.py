@@ -297,7 +297,7 @@ class OneHotRows:
             added = added // 2 if is_packed else 4 * added
             # Minus the ops that unpack subcodes.
             added -= _DIGIT_OPS + 256 * per_byte
-            own = codes.table.packed.nbytes + _OTHER_OPS
+            own = codes.table.content.nbytes + _OTHER_OPS
             own += WEIGHT_BYTES[options.quantize] * num_values
             if added <= ROOM[options.optimize_for] * own:
                 self._together = per_byte

@@ -52,12 +52,12 @@ class Setting:
         return self.kind.partition(" of ")[0]
 
 
-def settings_by_default(table, sample_weight=None, is_quick=True, least_bits=2):
+def settings_by_default(table, sample_weight=None, is_quick=True):
     """A list of `Setting`s for a table that are fitted in seconds."""
     spectrum = Spectrum(table, sample_weight)
     input_dim, output_dim = table.shape
     settings = [
-        *_rounded(output_dim, spectrum, least_bits),
+        *_rounded(output_dim, spectrum),
         *_codes(output_dim, spectrum, is_quick),
         *_anchors(input_dim, output_dim, spectrum),
     ]
@@ -73,10 +73,8 @@ def settings_of(methods):
     return [Setting(x, f"{type(x).__name__} {x.name}") for x in methods]
 
 
-def _rounded(output_dim, spectrum, least_bits):
+def _rounded(output_dim, spectrum):
     for bits, lost in _ROUNDING.items():
-        if bits < least_bits:
-            continue
         for block_size in _BLOCK_SIZES:
             if block_size is None or block_size < output_dim:
                 # Smaller blocks have smaller peaks.

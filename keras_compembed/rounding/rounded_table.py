@@ -1,6 +1,7 @@
 """Quantized tables, optionally low-rank."""
 
 import dataclasses
+import functools
 import warnings
 
 import numpy as np
@@ -60,9 +61,12 @@ class RoundedTable:
     def decode(self):
         """The float32 array `(rows, width)`."""
         scales = self.scales.astype("float32") * self.unit
-        width = self.integers.shape[1]
-        scales = np.repeat(scales, self.block_size, 1)[:, :width]
-        return self.integers * scales + self.mean_row
+        if scales.shape[1] > 1:
+            width = self.integers.shape[1]
+            scales = np.repeat(scales, self.block_size, 1)[:, :width]
+        rows = self.integers * scales
+        rows += self.mean_row
+        return rows
 
 
 def name_of_rows(bits, block_size=None, rank=None):
@@ -98,7 +102,19 @@ def pack_integers(integers, bits):
 
 def unpack_integers(packed, width, bits):
     """Undoes `pack_integers`."""
-    fields = unpack_codes(packed, width, 2**bits)
+    packed = np.asarray(packed)
+    if bits == 8:
+        return packed.view("int8")
+    # The integers of a byte, looked up at once.
+    values = fields_of_bytes(bits).view(f"u{8 // bits}").ravel()
+    return values.take(packed).view("int8")[:, :width]
+
+
+@functools.cache
+def fields_of_bytes(bits):
+    """Integers `(256, 8 // bits)` of each byte."""
+    every = np.arange(256, dtype="uint8")[:, None]
+    fields = unpack_codes(every, 8 // bits, 2**bits)
     # Moves the sign bit to the top of the byte, and back.
     return (fields << (8 - bits)).view("int8") >> (8 - bits)
 

@@ -1,5 +1,6 @@
 """A store of int8, int4 or int2 rows, with scales."""
 
+import copy
 import functools
 import random
 
@@ -9,7 +10,6 @@ import tensorflow as tf
 
 from keras_compembed.codes.packing import FieldColumns
 from keras_compembed.codes.packing import gather_fields
-from keras_compembed.litert.flatbuffer import PACKED_RUNTIMES
 from keras_compembed.litert.flatbuffer import StoredTable
 from keras_compembed.litert.litert_form import FLOAT32
 from keras_compembed.litert.litert_form import LEAST
@@ -19,9 +19,11 @@ from keras_compembed.litert.litert_form import RowChunks
 from keras_compembed.litert.litert_form import join_weights
 from keras_compembed.litert.litert_form import length_of
 from keras_compembed.litert.litert_form import unflatten
+from keras_compembed.litert.litert_form import unknown_zero
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import check_room
 from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import fields_of_bytes
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import pack_integers
@@ -59,6 +61,10 @@ _CHUNK_ROWS = 256
 _SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
 # The unit, and each number of the mean row, are float32.
 _FLOAT_BYTES = 4
+# In files: the scale of packed bytes, and the factors of their fields and what
+# is added to them, which gives the integers.
+_BYTE_UNIT = 1 / 16
+_FIELDS = {8: [(1, 0)], 4: [(1, 0), (16, -8)], 2: 2 * [(1, 0), (4, -2)]}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -422,7 +428,13 @@ class IntegerRows(RowArrays):
         return vectors
 
     def norms(self):
-        if self._projection is not None or self._bits == 8:
+        if self._projection is not None:
+            # A triangle as wide as rows gives the same lengths.
+            triangle = np.linalg.qr(self._projection.T, mode="r").T
+            narrow = copy.copy(self)
+            narrow._projection = triangle
+            return RowArrays.norms(narrow)
+        if self._bits == 8:
             return super().norms()
         mean, values = self.mean_row[:, None], self._values
         squares = self._sums(np.tile(values**2, (self._width, 1)), power=2)
@@ -497,28 +509,14 @@ class _IntegersForm(LiteRTForm):
         self._block_size, self._unit = table.block_size, table.unit
         # A file is as large with zeros.
         self._mean_row = table.mean_row if store.bits < 8 else None
-        bits, integers = store.bits, table.integers
-        packed = pack_integers(integers, bits)
-        self._bytes, packed_bits = None, None
-        if bits == 8:
-            self._integers = integers
-        elif options.serves(PACKED_RUNTIMES[bits]):
-            # The runtime reads full bytes.
-            room = -self.width % (8 // bits)
-            self._integers = np.pad(integers, ((0, 0), (0, room)))
-            packed_bits = bits
-        else:
-            self._integers = packed
-            # The converter would quantize 1,024 floats.
-            self._bytes = _fields_of_bytes(bits).astype("int8")
+        self._bits = store.bits
+        self._bytes = _join_fields(table.integers, self._bits)
         self._scales = np.ascontiguousarray(table.scales)
-        rows = StoredTable(f"{path}/rows", self._integers, packed, packed_bits)
-        bits_of_scales = self._scales.view("uint8")
-        scales = StoredTable(
-            f"{path}/scales", self._scales, bits_of_scales, unit=self._unit
-        )
+        unit = np.float32(_BYTE_UNIT) if self._bits < 8 else None
+        rows = StoredTable(f"{path}/rows", self._bytes, unit)
+        scales = StoredTable(f"{path}/scales", self._scales, self._unit)
         options.tables.extend([rows, scales])
-        self.num_bytes = packed.size + self._scales.nbytes
+        self.num_bytes = self._bytes.size + self._scales.nbytes
         self.projection = None
         if store.projection is not None:
             projection = keras.ops.convert_to_numpy(store.projection)
@@ -542,13 +540,19 @@ class _IntegersForm(LiteRTForm):
 
     def integers(self, ids):
         """Integers of rows, float32 `(ids, width)`."""
-        numbers = tf.gather(self._integers, ids)
-        if self._bytes is not None:
-            numbers = gather_fields(numbers, self._bytes, self.width)
-        numbers = tf.cast(numbers, tf.float32)
+        terms = zip(self._fields(ids), _FIELDS[self._bits], strict=True)
+        columns = [factor * x + y if y else x for x, (factor, y) in terms]
+        numbers = tf.concat(columns, axis=1)
         if numbers.shape[1] > self.width:
             numbers = numbers[:, : self.width]
         return numbers
+
+    def _fields(self, ids):
+        """Blocks of columns of integers: vector ops split bytes fast."""
+        numbers = tf.cast(tf.gather(self._bytes, ids), tf.float32)
+        if self._bits == 8:
+            return [numbers]
+        return _split_fields(numbers * _BYTE_UNIT, self._bits)
 
     def scales(self, ids):
         """Scales of rows, float32 `(ids, num_blocks)`."""
@@ -596,16 +600,33 @@ class _IntegersForm(LiteRTForm):
         shift = 0.0
         if self._mean_row is not None:
             shift = tf.reduce_sum(vectors * self._mean_row, 1, keepdims=True)
+        parts, added = self._parts(vectors)
+        scores = None
         for ids in self._scored.ids(vectors):
-            integers, scales = self.integers(ids), self.scales(ids)
-            has_blocks = scales.shape[1] > 1
-            if has_blocks:
-                integers = self.scale(integers, scales)
-            scores = tf.matmul(vectors, integers, transpose_b=True)
-            if not has_blocks:
+            if scores is not None:
+                # One chunk at a time, within the processor's cache.
+                ids += unknown_zero(scores[:1, :1])
+            scales = self.scales(ids)
+            if self._num_blocks > 1:
+                integers = self.scale(self.integers(ids), scales)
+                scores = tf.matmul(vectors, integers, transpose_b=True)
+            else:
+                # Joined columns, and products of rows of them, are slower.
+                terms = zip(parts, self._fields(ids), strict=True)
+                products = [tf.matmul(*x, transpose_b=True) for x in terms]
                 # Scores are fewer than entries of rows.
-                scores *= tf.reshape(scales, [1, -1])
+                scales = tf.reshape(scales, [1, -1])
+                scores = (tf.add_n(products) + added) * scales
             yield scores + shift
+
+    def _parts(self, vectors):
+        """Factors of fields in scores, and the sum of all other terms."""
+        fields = _FIELDS[self._bits]
+        room = -self.width % len(fields)
+        parts = tf.split(tf.pad(vectors, [[0, 0], [0, room]]), len(fields), 1)
+        sums = [tf.reduce_sum(x, axis=1, keepdims=True) for x in parts]
+        added = sum(y * x for x, (_, y) in zip(sums, fields, strict=True))
+        return [x * y for x, (y, _) in zip(parts, fields, strict=True)], added
 
     def tolerance(self, quantize, largest):
         if self.projection is None:
@@ -650,17 +671,37 @@ def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
     return rows + mean_row + count_litert_bytes(projection, quantize)
 
 
+def _join_fields(integers, bits):
+    """Bytes of integers, one of each block of columns."""
+    fields = 8 // bits
+    room = -integers.shape[1] % fields
+    numbers = np.pad(integers, ((0, 0), (0, room)))
+    numbers = numbers.reshape(len(numbers), fields, -1)
+    while bits < 8:
+        lowest, _ = integer_range(bits)
+        numbers = (numbers[:, 0::2] << bits) + (numbers[:, 1::2] - lowest)
+        bits *= 2
+    return np.ascontiguousarray(numbers[:, 0])
+
+
+def _split_fields(numbers, bits):
+    """Fields of bytes / 16: undoes `_join_fields`, up to `_FIELDS`."""
+    high = tf.floor(numbers)
+    low = numbers - high
+    if bits == 4:
+        return [high, low]
+    fields = []
+    for nibbles in (0.25 * high, 4 * low - 2):
+        high = tf.floor(nibbles)
+        fields += [high, nibbles - high]
+    return fields
+
+
 def unpack_tensor(packed, width, bits):
     """Undoes `pack_integers`, in TensorFlow ops."""
     if bits == 8:
         return tf.cast(packed, tf.int8)
-    return gather_fields(packed, _fields_of_bytes(bits), width)
-
-
-def _fields_of_bytes(bits):
-    """Integers `(256, 8 // bits)` of each byte."""
-    every = np.arange(256, dtype="uint8")[:, None]
-    return unpack_integers(every, 8 // bits, bits)
+    return gather_fields(packed, fields_of_bytes(bits), width)
 
 
 def _pack(table, bits):

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 # Elements of rows decompressed at once.
-_CHUNK_ELEMENTS = 1 << 20
+_CHUNK_ELEMENTS = 1 << 18
 # Numbers of a list that share a scale.
 _BLOCK = 256
 _HIGHEST = 127

@@ -289,9 +289,9 @@ class CompressedVectors:
     def _read(self, words):
         """Vectors `(words, columns)` of a list of words."""
         rows = np.array([self._find(word) for word in words], "int64")
-        unknown = [words[place] for place in np.flatnonzero(rows < 0)]
-        if not unknown:
+        if rows.min(initial=0) >= 0:
             return self._stored.read(rows)
+        unknown = [words[place] for place in np.flatnonzero(rows < 0)]
         for word in unknown:
             if self._ngrams is None or not isinstance(word, str):
                 raise self._unknown(word)
