@@ -317,7 +317,7 @@ class SoftmaxCodes(TaskCodes):
     def learn(self, ids, counts):
         _, scores = self._ask(ids, counts)
         picks = pick_best(scores, self.temperature)
-        return self.rows.compose_picks(picks), []
+        return self.rows.compose_picks(tf.transpose(picks, (1, 0, 2))), []
 
     def _ask(self, ids, counts):
         """Queries and normalized scores of a training step."""
@@ -331,19 +331,18 @@ class SoftmaxCodes(TaskCodes):
         return queries, normalize_scores(scores, sums)
 
     def _scores(self, queries):
-        """The score of each key for each part of a query."""
+        """Scores `(num_codebooks, ids, codebook_size)` of keys."""
         queries = tf.cast(queries, self._dtype)
         keys = tf.cast(self.keys.value, self._dtype)
         # (M, ids, w) x (M, w, K)
         parts = split_columns(queries, self._shape[0])
         parts = tf.transpose(parts, (1, 0, 2))
         keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 2, 0))
-        scores = tf.matmul(parts, keys)
-        if self._is_nearest:
-            scores *= 2
-            scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
-            scores -= tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
-        return tf.transpose(scores, (1, 0, 2))
+        if not self._is_nearest:
+            return tf.matmul(parts, keys)
+        scores = tf.matmul(parts, 2 * keys)
+        scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
+        return scores - tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -385,7 +384,7 @@ class NearestCodes(SoftmaxCodes):
 
 def best_keys(scores):
     """int32 `(ids, num_codebooks)`: the key of the best score."""
-    return tf.argmax(scores, axis=2, output_type="int32")
+    return tf.transpose(tf.argmax(scores, axis=2, output_type="int32"))
 
 
 def pick_best(scores, temperature=1.0):
@@ -415,21 +414,18 @@ def weights_of_different(ids, counts):
 
 def score_sums(scores, weights):
     """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
-    total = tf.reduce_sum(weights)
-    weights = weights[:, None, None]
-    sums = tf.stack(
-        [
-            tf.reduce_sum(weights * scores, axis=0),
-            tf.reduce_sum(weights * tf.square(scores), axis=0),
-            tf.fill(scores.shape[1:], total),
-        ]
+    # Products are faster than sums of weighted scores.
+    first, second = (
+        tf.matmul(weights[None, None], each)[:, 0]
+        for each in (scores, tf.square(scores))
     )
-    return sum_over_devices(sums)
+    total = tf.zeros_like(first) + tf.reduce_sum(weights)
+    return sum_over_devices(tf.stack([first, second, total]))
 
 
 def normalize_scores(scores, sums):
     """Scores minus their mean, over their standard deviation."""
-    first, second, total = tf.unstack(sums)
+    first, second, total = tf.unstack(sums[:, :, None])
     # There may be no ids yet, or only padding.
     mean = tf.math.divide_no_nan(first, total)
     variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
