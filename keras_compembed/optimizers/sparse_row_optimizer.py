@@ -31,7 +31,8 @@ def _of_inner(setting):
 class SparseRowOptimizer(keras.optimizers.Optimizer):
     """Makes any optimizer update only the rows that a step looks up.
 
-    Most Keras optimizers update the whole table and its slots in each step.
+    Most Keras optimizers update the whole table and its slots in each step,
+    and `SGD` copies the table.
     With this wrapper, the time and memory of a step do not grow with the
     number of rows. Repeated rows in a batch or on several devices are merged:
     their gradients add up. Dense gradients are applied as by `inner`.
