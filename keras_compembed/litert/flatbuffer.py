@@ -13,6 +13,7 @@ IDENTIFIER = b"TFL3"
 # The runtime reads tables in place and needs them aligned.
 _ALIGNMENT = 16
 _MIN_RUNTIME = b"min_runtime_version"
+_CONVERSION = b"CONVERSION_METADATA"
 # The first runtime that unpacks int4 once, when it loads a file.
 UNPACK_RUNTIME = (2, 18, 0)
 # Versions of ops, and the first runtimes with them, from LiteRT's
@@ -33,6 +34,8 @@ _PRODUCT_RUNTIME, _GATHER_RUNTIME = (2, 17, 0), (1, 14, 0)
 # Versions of DEQUANTIZE by dtype; every runtime has the one of int16.
 _INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
 _INT8_GATHER, _INT8_PRODUCT = 2, 12
+# Names of smaller constants are dropped.
+_NAMED_BYTES = 64
 # TensorFlow before 2.21 lacks the name INT2.
 _INT2 = 19
 _OP_NAMES = {
@@ -189,6 +192,7 @@ def pack(model, options, is_whole=True):
     unpack_once(model, options.unpacked)
     merge_buffers(model)
     drop_unused(model)
+    shorten(model)
 
 
 def pack_tables(model, tables, is_whole=True):
@@ -394,6 +398,30 @@ def drop_unused(model):
         if index not in named:
             buffer.data = None
     return places
+
+
+def shorten(model):
+    """Drops what runtimes do not read: long names and empty buffers."""
+    for graph in model.subgraphs:
+        ends = {*graph.inputs, *graph.outputs}
+        for index, tensor in enumerate(graph.tensors):
+            data = model.buffers[tensor.buffer].data
+            if data is None:
+                tensor.buffer = 0
+            if index not in ends and (data is None or len(data) < _NAMED_BYTES):
+                # Tools need a name of each tensor.
+                tensor.name = f"{index:x}".encode()
+            if not _has_scales(tensor):
+                tensor.quantization = None
+    model.metadata = [
+        entry for entry in model.metadata or () if entry.name != _CONVERSION
+    ]
+    owners = [t for graph in model.subgraphs for t in graph.tensors]
+    owners += model.metadata
+    used = sorted({0, *(owner.buffer for owner in owners)})
+    model.buffers = [model.buffers[place] for place in used]
+    for owner in owners:
+        owner.buffer = used.index(owner.buffer)
 
 
 def _drop_unused_tensors(model, graph):

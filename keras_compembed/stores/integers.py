@@ -64,7 +64,7 @@ _FLOAT_BYTES = 4
 # In files: the scale of packed bytes, and the factors of their fields and what
 # is added to them, which gives the integers.
 _BYTE_UNIT = 1 / 16
-_FIELDS = {8: [(1, 0)], 4: [(1, 0), (16, -8)], 2: 2 * [(1, 0), (4, -2)]}
+_FIELDS = {8: [(1, 0)], 4: [(1, 0), (16, -8)], 2: [(1, 0), (4, -2)]}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -622,7 +622,7 @@ class _IntegersForm(LiteRTForm):
     def _parts(self, vectors):
         """Factors of fields in scores, and the sum of all other terms."""
         fields = _FIELDS[self._bits]
-        room = -self.width % len(fields)
+        room = -self.width % (8 // self._bits)
         parts = tf.split(tf.pad(vectors, [[0, 0], [0, room]]), len(fields), 1)
         sums = [tf.reduce_sum(x, axis=1, keepdims=True) for x in parts]
         added = sum(y * x for x, (_, y) in zip(sums, fields, strict=True))
@@ -672,16 +672,15 @@ def litert_bytes(shape, bits, block_size, rank, scale_dtype, quantize=None):
 
 
 def _join_fields(integers, bits):
-    """Bytes of integers, one of each block of columns."""
-    fields = 8 // bits
-    room = -integers.shape[1] % fields
+    """Bytes of integers of several columns."""
+    room = -integers.shape[1] % (8 // bits)
     numbers = np.pad(integers, ((0, 0), (0, room)))
-    numbers = numbers.reshape(len(numbers), fields, -1)
     while bits < 8:
         lowest, _ = integer_range(bits)
-        numbers = (numbers[:, 0::2] << bits) + (numbers[:, 1::2] - lowest)
+        high, low = np.split(numbers, 2, axis=1)
+        numbers = (high << bits) + (low - lowest)
         bits *= 2
-    return np.ascontiguousarray(numbers[:, 0])
+    return np.ascontiguousarray(numbers)
 
 
 def _split_fields(numbers, bits):
@@ -690,11 +689,10 @@ def _split_fields(numbers, bits):
     low = numbers - high
     if bits == 4:
         return [high, low]
-    fields = []
-    for nibbles in (0.25 * high, 4 * low - 2):
-        high = tf.floor(nibbles)
-        fields += [high, nibbles - high]
-    return fields
+    factor, added = _FIELDS[bits][1]
+    numbers = tf.concat([high / factor, factor * low + added], axis=1)
+    high = tf.floor(numbers)
+    return [high, numbers - high]
 
 
 def unpack_tensor(packed, width, bits):

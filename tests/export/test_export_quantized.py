@@ -35,7 +35,7 @@ def rounded(
 
 
 def packed_columns(layer):
-    """Bytes in which the first column of each block has the highest bits."""
+    """Bytes of one column of each half, quarter by quarter for two bits."""
     fields = 8 // layer.bits
     integers = layer.numpy_integers().astype(int)
     blocks = np.zeros((fields, ROWS, layer.packed_rows.shape[1]), int)
@@ -43,8 +43,9 @@ def packed_columns(layer):
         block, place = divmod(column, blocks.shape[2])
         blocks[block, :, place] = integers[:, column]
     total = 0
-    for block in blocks:
-        total = 2**layer.bits * total + block
+    # Quarters 0 and 2 make a number of four bits.
+    for block in [0, 2, 1, 3] if layer.bits == 2 else range(fields):
+        total = 2**layer.bits * total + blocks[block]
     # The second of two fields has no sign: its lowest integer is 0.
     total += {8: 0, 4: 8, 2: 2 * 16 + 8 + 2}[layer.bits]
     return total.astype("int8")
