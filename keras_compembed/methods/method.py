@@ -50,9 +50,9 @@ class Method(abc.ABC):
     ) -> int:
         """Returns the bytes of a table's constants in a LiteRT file.
 
-        The graph adds about 2 kB for a plain lookup, 4 kB for int4 rows, 6 kB
-        for int2 rows, up to 9 kB for methods that compute a row's place, such
-        as `Pruned` and `Anchors`, and up to 17 kB for `Tiered`.
+        The graph adds about 2 kB for a plain lookup, 3 kB for int2 rows, up to
+        9 kB for methods that compute a row's place, such as `Pruned` and
+        `Anchors`, and up to 17 kB for `Tiered`.
 
         Args:
             input_dim: Integer. Rows of the table.
