@@ -36,14 +36,13 @@ _INT4_DEQUANTIZE, _INT8_DEQUANTIZE, _INT16_DEQUANTIZE = 6, 2, 3
 _INT8_GATHER, _INT8_PRODUCT = 2, 12
 # Names of smaller constants are dropped.
 _NAMED_BYTES = 64
-# TensorFlow before 2.21 lacks the name INT2.
-_INT2 = 19
 _OP_NAMES = {
     code: name
     for name, code in vars(schema.BuiltinOperator).items()
     if isinstance(code, int)
 }
-_TYPE_NAMES = {_INT2: "int2"} | {
+# TensorFlow before 2.21 lacks the name INT2.
+_TYPE_NAMES = {19: "int2"} | {
     code: name.lower()
     for name, code in vars(schema.TensorType).items()
     if isinstance(code, int)
