@@ -315,7 +315,7 @@ class ClassScores:
         """Vectors and biases of different ids, and the place of each id."""
         if on_several_devices():
             # The ids of all devices, in the same order everywhere.
-            different, places, room = unique_ids(ids)
+            different, places, room = unique_ids(ids, self.num_classes)
             classes, chosen = different, tf.range(tf.size(different))
         else:
             chosen, places = unique_places(ids, self.num_classes)

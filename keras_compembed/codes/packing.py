@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import in_xla
 from keras_compembed.utils.tensor_ops import of_all_ids
 from keras_compembed.utils.tensor_ops import split_rows
 from keras_compembed.utils.validation import require
@@ -179,7 +180,8 @@ def sum_codewords(codebooks, subcodes):
         table = tf.reshape(codebooks, (-1, output_dim))
         # GPUs gather fast, and TensorFloat-32 products are less precise.
         has_gpu = tf.config.list_physical_devices("GPU")
-        if has_gpu or codebook_size > _GATHER_ABOVE:
+        by_rows = in_xla() and not has_gpu
+        if has_gpu or by_rows or codebook_size > _GATHER_ABOVE:
             sums = _gathered_sums(table, subcodes, codebook_size)
         else:
             one_hots = _one_hots(subcodes, codebook_size, table.dtype)
@@ -187,7 +189,7 @@ def sum_codewords(codebooks, subcodes):
         total = functools.reduce(operator.add, sums)
 
         def gradient(upstream):
-            if codebook_size <= _SCATTER_ABOVE:
+            if codebook_size <= _SCATTER_ABOVE and not by_rows:
                 one_hots = _one_hots(subcodes, codebook_size, upstream.dtype)
                 parts = [
                     tf.matmul(x, upstream, transpose_a=True)

@@ -3,10 +3,12 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_rows import first_places
 from keras_compembed.optimizers.device_rows import in_room
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
+from keras_compembed.utils.tensor_ops import in_xla
 from keras_compembed.utils.validation import require
 
 # Optimizers with norms or means over a whole variable, and wrappers.
@@ -131,7 +133,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner = self.inner
         if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
             return grads
-        merged = [_merge(gradient) for gradient in grads]
+        variables = self.inner._trainable_variables
+        merged = list(map(_merge, grads, variables))
         values = [getattr(gradient, "values", gradient) for gradient in merged]
         norm, limit = inner.clipnorm, inner.clipvalue
         if inner.global_clipnorm:
@@ -153,7 +156,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             self._decay(variable, variable, learning_rate)
             self.inner.update_step(gradient, variable, learning_rate)
             return
-        gradient = _merge(gradient)
+        gradient = _merge(gradient, variable)
         if tf.executing_eagerly() and not gradient.indices.shape[0]:
             # A batch without ids: Keras cannot update with empty tensors.
             return
@@ -239,19 +242,21 @@ def _shallow_copy(optimizer, **attributes):
     return copied
 
 
-def _merge(gradient):
+def _merge(gradient, variable):
     """Merges the rows of a sparse gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    indices, places = tf.unique(gradient.indices)
-    values = tf.math.unsorted_segment_sum(
-        gradient.values, places, tf.size(indices)
-    )
-    # In XLA, `unique` of a result of `unique` ends in undefined values. There,
-    # rows beyond the table are not written.
-    last = tf.reduce_max(places[: tf.size(gradient.indices)])
-    is_row = tf.range(tf.size(indices)) <= last
-    indices = tf.where(is_row, indices, indices.dtype.max)
+    indices, values = gradient.indices, gradient.values
+    if in_xla():
+        # `tf.unique` is slow there. Rows beyond the table are not written.
+        places = first_places(indices, variable.shape[0])
+        size = tf.size(indices)
+        is_first = tf.equal(places, tf.range(size))
+        indices = tf.where(is_first, indices, indices.dtype.max)
+    else:
+        indices, places = tf.unique(indices)
+        size = tf.size(indices)
+    values = tf.math.unsorted_segment_sum(values, places, size)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 

@@ -153,7 +153,7 @@ class Anchors(Store):
         return repeat_rows(self._compose(rows), places)
 
     def _read_rows(self, ids, training):
-        different, places, room = unique_ids(ids)
+        different, places, room = unique_ids(ids, self.input_dim)
         rows = self.storage.read(different, room, training)
         weight = self.l1.negative_weight
         if training and weight > 0:

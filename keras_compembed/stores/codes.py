@@ -27,6 +27,7 @@ from keras_compembed.compositions.composition import get_composition
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.task_codes import get_task_codes
 from keras_compembed.litert.codes_form import CodesForm
+from keras_compembed.optimizers.device_rows import computed_once
 from keras_compembed.stores.row_arrays import RowArrays
 from keras_compembed.stores.row_arrays import append_rows
 from keras_compembed.stores.row_arrays import check_arrays
@@ -148,7 +149,7 @@ class Codes(Store):
     def subcodes(self, ids):
         """Subcodes, int32 `(ids, num_codebooks)`, from stored codes."""
         rows = tf.gather(self.packed_codes.value, ids)
-        return unpack_rows(rows, *self.code_shape)
+        return computed_once(unpack_rows(rows, *self.code_shape))
 
     def stored_codes(self):
         """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""

@@ -45,7 +45,7 @@ class LatentRows:
 
     def read(self, ids, training=False):
         """Rows, float32 `(ids, width)`."""
-        different, places, room = unique_ids(ids)
+        different, places, room = unique_ids(ids, self.latents.shape[0])
         rows = read_unique_rows(self.latents, different, room)
         if room is not None:
             # Other devices round their own rows.

@@ -119,6 +119,27 @@ def test_rows_that_are_seen(name):
     assert optimizer.iterations == reference.iterations == 6
 
 
+def test_xla_updates_the_same_rows():
+    seen = np.array([7, 2, 11, 5])
+    found = []
+    for jit_compile in (False, True):
+        optimizer = kc.optimizers.SparseRowOptimizer(
+            make("adamw", global_clipnorm=1.0)
+        )
+        variables = make_variables()
+        optimizer.build(variables)
+
+        @tf.function(jit_compile=jit_compile)
+        def take_step(table, bias, w):
+            rows = sparse(table, seen), sparse(bias, seen)
+            optimizer.apply([*rows, w], variables)  # noqa: B023
+
+        for step in range(2):
+            take_step(*gradients(step))
+        found.append(values(optimizer, variables))
+    assert_same(*found)
+
+
 def test_schedule_of_the_inner_one():
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
     expected = make("adamw", learning_rate=rate, clipnorm=1.0)
