@@ -133,8 +133,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner = self.inner
         if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
             return grads
-        variables = self.inner._trainable_variables
-        merged = list(map(_merge, grads, variables))
+        merged = [_merge(gradient) for gradient in grads]
         values = [getattr(gradient, "values", gradient) for gradient in merged]
         norm, limit = inner.clipnorm, inner.clipvalue
         if inner.global_clipnorm:
@@ -156,7 +155,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             self._decay(variable, variable, learning_rate)
             self.inner.update_step(gradient, variable, learning_rate)
             return
-        gradient = _merge(gradient, variable)
+        gradient = _merge(gradient)
         if tf.executing_eagerly() and not gradient.indices.shape[0]:
             # A batch without ids: Keras cannot update with empty tensors.
             return
@@ -242,14 +241,16 @@ def _shallow_copy(optimizer, **attributes):
     return copied
 
 
-def _merge(gradient, variable):
+def _merge(gradient):
     """Merges the rows of a sparse gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     indices, values = gradient.indices, gradient.values
     if in_xla():
         # `tf.unique` is slow there. Rows beyond the table are not written.
-        places = first_places(indices, variable.shape[0])
+        shape = tf.get_static_value(gradient.dense_shape)
+        num_rows = indices.dtype.max if shape is None else shape[0]
+        places = first_places(indices, num_rows)
         size = tf.size(indices)
         is_first = tf.equal(places, tf.range(size))
         indices = tf.where(is_first, indices, indices.dtype.max)
