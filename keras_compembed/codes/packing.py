@@ -180,6 +180,7 @@ def sum_codewords(codebooks, subcodes):
         table = tf.reshape(codebooks, (-1, output_dim))
         # GPUs gather fast, and TensorFloat-32 products are less precise.
         has_gpu = tf.config.list_physical_devices("GPU")
+        # On a CPU, XLA adds rows faster than it multiplies one-hot rows.
         by_rows = in_xla() and not has_gpu
         if has_gpu or by_rows or codebook_size > _GATHER_ABOVE:
             sums = _gathered_sums(table, subcodes, codebook_size)

@@ -418,12 +418,12 @@ def weights_of_different(ids, counts):
 def score_sums(scores, weights):
     """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
     # XLA is three times slower with one row of weights for all products.
-    weights = tf.broadcast_to(weights, tf.shape(scores)[:2])
+    repeated = tf.broadcast_to(weights, tf.shape(scores)[:2])
     first, second = (
-        tf.linalg.matvec(each, weights, transpose_a=True)
+        tf.linalg.matvec(each, repeated, transpose_a=True)
         for each in (scores, tf.square(scores))
     )
-    total = tf.zeros_like(first) + tf.reduce_sum(weights[0])
+    total = tf.zeros_like(first) + tf.reduce_sum(weights)
     return sum_over_devices(tf.stack([first, second, total]))
 
 

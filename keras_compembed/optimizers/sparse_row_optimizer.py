@@ -247,7 +247,8 @@ def _merge(gradient):
         return gradient
     indices, values = gradient.indices, gradient.values
     if in_xla():
-        # `tf.unique` is slow there. Rows beyond the table are not written.
+        # There, `unique` of a result of `unique` ends in undefined values. Each
+        # sum stays at its id's first place; other places are not written.
         shape = tf.get_static_value(gradient.dense_shape)
         num_rows = indices.dtype.max if shape is None else shape[0]
         places = first_places(indices, num_rows)

@@ -119,6 +119,7 @@ def test_rows_that_are_seen(name):
     assert optimizer.iterations == reference.iterations == 6
 
 
+@pytest.mark.apart
 def test_xla_updates_the_same_rows():
     seen = np.array([7, 2, 11, 5])
     found = []
