@@ -27,6 +27,8 @@ OPTIMIZERS = {
         "adam"
     ),
 }
+# Ending of the name of an optimizer in a model that XLA compiles.
+XLA = ", XLA"
 
 
 def codes(args, **options):
@@ -81,7 +83,10 @@ class TrainingStep(Benchmark):
         "steps": Flag(10, "of a round"),
         "rounds": 9,
     }
-    choices = {"input_dims": (5000, 50_000, 250_000)}
+    choices = {
+        "input_dims": (5000, 50_000, 250_000),
+        "xla": Flag(0, "1: also rows that XLA compiles"),
+    }
     quick = {
         "input_dims": (500,),
         "output_dim": 16,
@@ -94,8 +99,10 @@ class TrainingStep(Benchmark):
     }
 
     def rows(self):
+        endings = ("", XLA) if self.args.xla else ("",)
+        optimizers = map("".join, itertools.product(OPTIMIZERS, endings))
         combinations = itertools.product(
-            self.args.input_dims, LAYERS, OPTIMIZERS
+            self.args.input_dims, LAYERS, optimizers
         )
         return [
             Row(f"{layer}; {optimizer}", layer, optimizer, size)
@@ -140,9 +147,9 @@ class TrainingStep(Benchmark):
         labels = rng.integers(args.classes, size=len(ids))
         data = tf.data.Dataset.from_tensor_slices((ids.astype("int32"), labels))
         model.compile(
-            OPTIMIZERS[row.optimizer](),
+            OPTIMIZERS[row.optimizer.removesuffix(XLA)](),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            jit_compile=False,
+            jit_compile=row.optimizer.endswith(XLA),
         )
         batches = data.batch(args.batch_size)
 
