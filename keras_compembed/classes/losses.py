@@ -218,7 +218,7 @@ class SampledLoss(ClassLoss):
                 num_sampled=None,
             )
             sampling = head.sampling
-            number = sampling.num_candidates + sampling.num_noises
+            number = sampling.num_candidates + sampling.most_noises
         sampled = head.noise.sample(random_bits(examples.seed(), number))
         scores = head.scores.shared(
             examples.features, [labels[:, None]], [sampled]

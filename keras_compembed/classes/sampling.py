@@ -21,6 +21,7 @@ from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
 from keras_compembed.utils.saving import Settings
+from keras_compembed.utils.tensor_ops import in_xla
 from keras_compembed.utils.tensor_ops import log_add_exp
 from keras_compembed.utils.tensor_ops import log_sum_exp
 from keras_compembed.utils.validation import check_choice
@@ -81,7 +82,8 @@ class Sampling(Settings):
             scores about 1,000 classes: frequent ones as candidates
             (`FrequentClasses`), and noise classes. `class_counts` decide how
             many of each. If few classes have most of the labels, an example
-            scores fewer, see `groups`. If you pass only one of
+            scores fewer, see `groups`. With even counts, there is 1 candidate,
+            and `num_noises` is `"growing"`. If you pass only one of
             `num_candidates` and `num_noises`, `"auto"` chooses the other.
             Defaults to `"auto"`.
         num_candidates: Optional integer, candidates for each example. Defaults
@@ -94,7 +96,11 @@ class Sampling(Settings):
         num_noises: Optional integer, noise samples for each example or each
             group that shares them. If `num_candidates + num_noises` is not
             less than the number of classes, the layer warns and trains a full
-            softmax. Defaults to `None`: by `"auto"`, or 10 with a selector.
+            softmax. `"growing"` needs `shared="labels"` and one group. It
+            draws as many as a batch has examples, at least 100, until training
+            has seen as many examples as `class_counts` add up to: an epoch.
+            Then, and always in XLA, a step scores 1,000 classes. Defaults to
+            `None`: by `"auto"`, or 10 with a selector.
         shared: Optional, the examples that share noise samples:
 
             - `False`: none.
@@ -130,7 +136,7 @@ class Sampling(Settings):
         selector: str | Selector = "auto",
         num_candidates: int | None = None,
         noise: str | Noise | None = None,
-        num_noises: int | None = None,
+        num_noises: int | str | None = None,
         shared: bool | str | None = None,
         groups: int | None = None,
         estimate: str = "joint",
@@ -168,9 +174,11 @@ class Sampling(Settings):
             "num_candidates", num_candidates, optional=True
         )
         self.noise = noise
-        self.num_noises = check_positive_int(
-            "num_noises", num_noises, optional=True
-        )
+        if str(num_noises) != "growing":
+            num_noises = check_positive_int(
+                "num_noises", num_noises, optional=True
+            )
+        self.num_noises = num_noises
         self.shared = bool(shared) if isinstance(shared, np.bool_) else shared
         self.groups = check_positive_int("groups", groups, optional=True)
         self.estimate = check_choice(
@@ -185,6 +193,13 @@ class Sampling(Settings):
     def of_batch(self) -> bool:
         """Whether the whole batch shares noise samples, or groups of it."""
         return self.shared in (True, "labels")
+
+    @property
+    def most_noises(self) -> int:
+        """The most noise samples of a step."""
+        if self.num_noises == "growing":
+            return max(_FEWEST_SHARED, SCORED - self.num_candidates)
+        return self.num_noises
 
     def resolve(self, num_classes: int, class_counts: object) -> "Sampling":
         """Returns a copy with all open settings chosen."""
@@ -202,6 +217,16 @@ class Sampling(Settings):
             "`groups` must be 1 unless examples share noise samples.",
             groups=made.groups,
             shared=made.shared,
+        )
+        require(
+            made.num_noises != "growing"
+            or made.shared == "labels"
+            and made.groups == 1,
+            "`num_noises` must be an integer unless `shared` is 'labels', in "
+            "one group.",
+            num_noises=made.num_noises,
+            shared=made.shared,
+            groups=made.groups,
         )
         made._find_noise(class_counts)
         return made
@@ -222,7 +247,7 @@ class Sampling(Settings):
         if isinstance(self.noise, str):
             self.noise = NOISES[self.noise]()
         if has_labels:
-            check_positive_int("num_noises", self.num_noises, 2)
+            check_positive_int("num_noises", self.most_noises, 2)
             power = isinstance(self.noise, UnigramNoise) and self.noise.power
             require(
                 power == 1 and self.estimate == "joint",
@@ -237,6 +262,9 @@ class Sampling(Settings):
     def _choose(self, num_classes, class_counts):
         """Chooses open settings by the number of classes and their counts."""
         candidates, noises = self.num_candidates, self.num_noises
+        if noises == "growing":
+            noises, self.groups = None, self.groups or 1
+            self.shared = self.shared or "labels"
         is_open = candidates is None and noises is None
         # With labels as noise samples, one sample is still drawn.
         least = 2 if noises is None and self.shared == "labels" else 1
@@ -269,7 +297,14 @@ class Sampling(Settings):
             by_labels = self.noise is None and self.estimate == "joint"
             if self.shared and by_labels and class_counts is not None:
                 self.shared = "labels"
-        self.num_candidates, self.num_noises = candidates, max(least, noises)
+        # With even counts, candidates are no better than samples, and more
+        # samples help only after many steps.
+        grows = in_groups and (self.shared, self.groups) == ("labels", 1)
+        if grows or self.num_noises == "growing":
+            candidates, self.num_noises = self.num_candidates or 1, "growing"
+        else:
+            self.num_noises = max(least, noises)
+        self.num_candidates = candidates
 
     def summary(self) -> str:
         """Lines on the candidates and noise classes of a training step."""
@@ -282,7 +317,9 @@ class Sampling(Settings):
         selector, noise = (
             type(part).__name__ for part in (self.selector, self.noise)
         )
-        number = f"{self.num_noises:,}"
+        number = f"{self.most_noises:,}"
+        if self.num_noises == "growing":
+            number = f"growing to {number}"
         if self.of_batch and self.groups > 1:
             number += f" for each of {self.groups} groups"
         return (
@@ -305,7 +342,10 @@ class Sampling(Settings):
         if learn:
             self.selector._before_step(scores, fixed)
         selected = self.selector.select(scores, fixed, context)
-        noises = self.draw_noises(selected, labels, seed, counted)
+        each = self.most_noises
+        if self.num_noises == "growing" and learn and counted is not False:
+            each = self._noises_so_far(tf.size(labels), seed)
+        noises = self.draw_noises(selected, labels, seed, counted, each)
         lists = labels[:, None], *_last_apart(noises.ids), selected
         offsets = (
             tf.zeros((tf.size(labels), 1)),
@@ -329,7 +369,7 @@ class Sampling(Settings):
             )
         label, *drawn, inside = (found[place] for place in np.argsort(order))
         if noises.left_out is not None:
-            left_out = tf.split(noises.left_out, [self.num_noises - 1, 1], 1)
+            left_out = _last_apart(noises.left_out)
             drawn = [
                 tf.where(where, _NONE, part)
                 for where, part in zip(left_out, drawn, strict=True)
@@ -353,28 +393,39 @@ class Sampling(Settings):
         best = tf.reduce_max(tf.where(same, _NONE, inside), axis=1)
         return Draw(losses, hit, hit & (best <= label[:, 0]))
 
+    def _noises_so_far(self, rows, seed):
+        """How many noise samples a step of training draws."""
+        most = self.most_noises
+        if in_xla():
+            return most
+        _, examples = rows_of_all_devices(rows)
+        few = tf.clip_by_value(examples, _FEWEST_SHARED, most)
+        # The second number of a seed counts steps.
+        seen = tf.cast(seed[1], "float32") * tf.cast(examples, "float32")
+        return tf.where(seen < self.noise.counts.sum(), few, most)
+
     def draw_noises(
         self,
         selected: tf.Tensor,
         labels: tf.Tensor,
         seed: tf.Tensor,
-        counted: tf.Tensor | None = None,
+        counted: tf.Tensor | None,
+        each: int | tf.Tensor,
     ) -> Noises:
-        """Draws noise samples."""
+        """Draws `each` noise samples for an example, or for its group."""
         rows = tf.size(labels)
         # Shared noise samples may be candidates of some examples. These
         # examples ignore them, which leaves the expected sum unchanged.
         excluded = None
         if selected.shape.rank == 1 or not self.shared:
             excluded = selected
-        number, size = rows, self.num_noises
+        number, size, draws = rows, each, each
         if self.of_batch:
-            number, size = None, self.groups * self.num_noises
+            number, size = None, self.groups * each
         elif self.shared:
             number = (rows + self.groups - 1) // self.groups
         ids = self.noise.sample(random_bits(seed, size, number), excluded)
         places = groups = left_out = None
-        draws = self.num_noises
         if self.shared == "labels" or self.of_batch and self.groups > 1:
             start, _ = rows_of_all_devices(rows)
             places = start + tf.range(rows)
@@ -383,14 +434,14 @@ class Sampling(Settings):
                 groups = places % self.groups
         if self.shared == "labels":
             ids, left_out = self._labels_first(
-                ids, labels, seed, excluded, counted, places, groups
+                ids, labels, seed, excluded, counted, places, groups, each
             )
             draws -= 1
         if groups is not None:
-            ids = tf.reshape(ids, (self.groups, self.num_noises))
+            ids = tf.reshape(ids, (self.groups, each))
         # Expected draws of a class: in the joint sum, or for each sample.
         draws = draws if self.estimate == "joint" else 1
-        log_draws = tf.math.log(float(draws))
+        log_draws = tf.math.log(tf.cast(draws, "float32"))
         offsets = -self.noise.log_prob(ids, excluded) - log_draws
         offsets = tf.where(ids >= 0, offsets, _NONE)
         label_offset = -self.noise.log_prob(labels[:, None], excluded)
@@ -409,7 +460,7 @@ class Sampling(Settings):
         return Noises(ids, offsets, left_out, label_offset)
 
     def _labels_first(
-        self, drawn, labels, seed, excluded, counted, places, groups
+        self, drawn, labels, seed, excluded, counted, places, groups, each
     ):
         """Noise samples: labels of the batch first, then drawn ones."""
         others = labels
@@ -419,7 +470,7 @@ class Sampling(Settings):
         noises = self.noise._may_draw(others)
         if excluded is not None:
             noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
-        end = self.num_noises - 1
+        end = each - 1
         most = self.groups * end
         chosen = random_order(seed, noises)[:most]
         whose = tf.where(tf.gather(noises, chosen), chosen, -1)
@@ -438,7 +489,7 @@ class Sampling(Settings):
             whose = tf.gather(whose, groups)
         own = tf.equal(places[:, None], whose)
         has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
-        spare = tf.equal(tf.range(self.num_noises), end - 1)
+        spare = tf.equal(tf.range(each), end - 1)
         return ids, own | (has_none & spare)
 
 

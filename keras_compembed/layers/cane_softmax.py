@@ -192,7 +192,7 @@ class CANESoftmax(ClassHead):
         )
         self.scores = None
         self._lost_means = False
-        scored = sampling.num_candidates + sampling.num_noises
+        scored = sampling.num_candidates + sampling.most_noises
         self.samples = scored < num_classes
         if not self.samples and not isinstance(self.selector, AllClasses):
             warnings.warn(
@@ -351,7 +351,7 @@ class CANESoftmax(ClassHead):
         counted = examples.mask
         if examples.lists is not None:
             # A label in a list is drawn less often than it is counted.
-            counted = tf.zeros_like(examples.labels, "bool")
+            counted = False
         return self.sampling.draw(
             self.scores,
             examples.features,

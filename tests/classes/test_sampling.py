@@ -266,6 +266,30 @@ def test_labels_as_noises(kind, rows, num_noises, groups, jit_compile):
 
 
 @pytest.mark.parametrize(
+    ("rows", "number", "later"),
+    [(0, 100, 100), (1, 100, 100), (600, 600, 999), (1200, 999, 999)],
+)
+def test_noises_grow_with_the_examples_seen(rows, number, later):
+    """With even counts, by default; labels in lists are no noise samples."""
+    x = tf.random.stateless_normal((rows, WIDTH), (0, 1))
+    y = tf.range(rows) % 7
+
+    def ten_steps(labels, **kwargs):
+        counts = np.ones(5000)
+        head = cane(5000, WIDTH, 2, class_counts=counts, **kwargs)
+        step = tf.function(lambda: losses_of(head, x, labels))
+        return [step().numpy() for _ in range(10)]
+
+    lists = tf.stack([y, -tf.ones_like(y)], axis=1)
+    for labels, *numbers in ((y, number, later), (lists, 999, 999)):
+        found = ten_steps(labels)
+        for step, noises in zip((0, 9), numbers, strict=True):
+            given = {"num_noises": noises, "num_candidates": 1}
+            right = ten_steps(labels, shared="labels", **given)
+            np.testing.assert_array_equal(found[step], right[step])
+
+
+@pytest.mark.parametrize(
     ("shared", "groups"), [(True, 5), ("labels", 5), ("neighbors", 4)]
 )
 def test_groups_of_no_rows(shared, groups):
@@ -320,6 +344,7 @@ def test_a_step_of_training_teaches_the_selector_and_the_noise(learn):
         ("noise", "unigram", {"noise": "unigram"}),
         ("noise", 0.75, {"shared": "labels"}),
         ("num_noises", 1, {"shared": "labels", "num_noises": 1}),
+        ("num_noises", "growing", {"shared": True, "num_noises": "growing"}),
     ],
 )
 def test_wrong_arguments(argument, received, kwargs):
