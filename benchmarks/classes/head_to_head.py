@@ -1,10 +1,10 @@
 """Which way to train very many classes is best in the same processor time?
 
 Models of words, places, job titles and answers of a graph are trained by
-`CANESoftmax` and baselines. Each method makes as many steps as fit into the
-time of `STEPS` steps of `--reference`; the time of a step is measured in turns,
-on one thread. The learning rate is the task's, or the best of `--rates` on the
-validation part with the first seed. What `--bounds` names makes all steps.
+`CANESoftmax` and baselines. Each method gets the processor time of `STEPS`
+steps of `--reference`, which is measured in turns, on one thread. The learning
+rate is the task's, or the best of `--rates` on the validation part with the
+first seed. What `--bounds` names makes all steps.
 """
 # ruff: noqa: E402
 
@@ -122,13 +122,13 @@ class HeadToHead(Benchmark):
             for row in dict.fromkeys([reference, *rows])
         }
         seconds = self.seconds_of_steps(trainings)
+        steps = STEPS.get(task.name, 30)
         for row in rows:
             relative = seconds[row] / seconds[reference]
             training = trainings.pop(row)
-            steps = STEPS.get(task.name, 30)
-            if row.name.split("; ")[1] not in self.args.bounds:
-                steps /= relative
-            training.steps = round(steps)
+            training.limit = steps * seconds[reference]
+            if row.name.split("; ")[1] in self.args.bounds:
+                training.steps = steps
             started = time.process_time()
             yield {
                 **training.measure(),
@@ -191,7 +191,8 @@ class Training:
     def __init__(self, row, task, seed, rates, jit_compile):
         self.row, self.task, self.seed = row, task, seed
         self.rates, self.jit_compile = rates, jit_compile
-        self.steps = None
+        # Seconds, or steps.
+        self.limit = self.steps = None
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
         self.model = self.make_model()
@@ -206,17 +207,17 @@ class Training:
         middle = self.rates[len(self.rates) // 2]
         tried = climb(self.rates, middle, self.score_of)
         rate = max(tried, key=tried.get)
-        weights, valid = self.kept[rate]
+        weights, valid, steps = self.kept[rate]
         self.model.set_weights(weights)
         metric = self.row.task.metric
         return {
             "rate": rate,
             "valid": valid,
             "test": self.figures("test"),
-            "steps": self.steps,
+            "steps": steps,
             "tried": {
                 f"{rate:g}": valid[metric]
-                for rate, (_, valid) in self.kept.items()
+                for rate, (_, valid, _) in self.kept.items()
             },
         }
 
@@ -224,9 +225,9 @@ class Training:
         """Of a run from the start, the better the higher."""
         for variable, value in zip(self.variables, self.start, strict=True):
             variable.assign(value)
-        self.train(rate)
+        steps = self.train(rate)
         valid = self.figures("valid")
-        self.kept[rate] = self.model.get_weights(), valid
+        self.kept[rate] = self.model.get_weights(), valid, steps
         print(f"  rate {rate:g}: {valid}", flush=True)
         return self.row.task.sign * valid[self.row.task.metric]
 
@@ -247,8 +248,9 @@ class Training:
 
     def train(self, rate):
         # The clock stops it.
-        clock = TimedTraining(rate, None, max_steps=self.steps)
+        clock = TimedTraining(rate, self.limit, self.steps, time.process_time)
         self.fit(self.seed, clock, epochs=1_000_000)
+        return clock.steps
 
     def fit(self, seed, clock, **kwargs):
         """Trains on batches in the order of a seed."""

@@ -87,10 +87,11 @@ def test_speed_of_classes(monkeypatch):
 
 def test_head_to_head(tmp_path):
     flags = {"output": tmp_path / "record.json", "rates": "0.01,0.03"}
-    reference, other = quick("classes.head_to_head", **flags).values()
-    assert reference["steps"] == 30 and reference["relative_time"] == 1
-    assert other["steps"] == round(30 / other["relative_time"])
-    for found in (reference, other):
+    flags["bounds"] = "sampled softmax"
+    reference, other, bound = quick("classes.head_to_head", **flags).values()
+    assert reference["relative_time"] == 1 and bound["steps"] == 30
+    for found in (reference, other, bound):
+        assert found["steps"] > 0
         assert found["valid"]["perplexity"] == min(found["tried"].values())
         assert 1 < found["test"]["perplexity"] < 31
 
