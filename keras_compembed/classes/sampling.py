@@ -51,6 +51,8 @@ _SMALL_ERROR = 7e-4
 _FEW_LABELS, _MANY_LABELS = 1e6, 8e6
 # Fewer shared noise samples than this bias all examples in the same way.
 _FEWEST_SHARED = 100
+# Labels of fewer examples are too few noise samples.
+_MANY_EXAMPLES = 500
 # Default numbers of candidates and noise samples with a selector.
 _FEW = 10
 
@@ -96,11 +98,12 @@ class Sampling(Settings):
         num_noises: Optional integer, noise samples for each example or each
             group that shares them. If `num_candidates + num_noises` is not
             less than the number of classes, the layer warns and trains a full
-            softmax. `"growing"` needs `shared="labels"` and one group. It
-            draws as many as a batch has examples, at least 100, until training
-            has seen as many examples as `class_counts` add up to: an epoch.
-            Then, and always in XLA, a step scores 1,000 classes. Defaults to
-            `None`: by `"auto"`, or 10 with a selector.
+            softmax. With `"growing"`, a step scores 1,000 classes. In the
+            first epoch, it draws only one sample for each example of a batch
+            of at least 500. The epoch ends after as many examples as
+            `class_counts` add up to. XLA always scores 1,000. It needs
+            `shared="labels"` and one group. Defaults to `None`: by `"auto"`,
+            or 10 with a selector.
         shared: Optional, the examples that share noise samples:
 
             - `False`: none.
@@ -174,10 +177,15 @@ class Sampling(Settings):
             "num_candidates", num_candidates, optional=True
         )
         self.noise = noise
-        if str(num_noises) != "growing":
+        if not isinstance(num_noises, str):
             num_noises = check_positive_int(
                 "num_noises", num_noises, optional=True
             )
+        require(
+            num_noises in (None, "growing") or isinstance(num_noises, int),
+            '`num_noises` must be None, a positive integer or "growing".',
+            num_noises=num_noises,
+        )
         self.num_noises = num_noises
         self.shared = bool(shared) if isinstance(shared, np.bool_) else shared
         self.groups = check_positive_int("groups", groups, optional=True)
@@ -399,10 +407,10 @@ class Sampling(Settings):
         if in_xla():
             return most
         _, examples = rows_of_all_devices(rows)
-        few = tf.clip_by_value(examples, _FEWEST_SHARED, most)
         # The second number of a seed counts steps.
         seen = tf.cast(seed[1], "float32") * tf.cast(examples, "float32")
-        return tf.where(seen < self.noise.counts.sum(), few, most)
+        is_few = (examples >= _MANY_EXAMPLES) & (seen < self.noise.counts.sum())
+        return tf.where(is_few, tf.minimum(examples, most), most)
 
     def draw_noises(
         self,

@@ -267,7 +267,7 @@ def test_labels_as_noises(kind, rows, num_noises, groups, jit_compile):
 
 @pytest.mark.parametrize(
     ("rows", "number", "later"),
-    [(0, 100, 100), (1, 100, 100), (600, 600, 999), (1200, 999, 999)],
+    [(0, 999, 999), (499, 999, 999), (600, 600, 999), (1200, 999, 999)],
 )
 def test_noises_grow_with_the_examples_seen(rows, number, later):
     """With even counts, by default; labels in lists are no noise samples."""
@@ -345,6 +345,7 @@ def test_a_step_of_training_teaches_the_selector_and_the_noise(learn):
         ("noise", 0.75, {"shared": "labels"}),
         ("num_noises", 1, {"shared": "labels", "num_noises": 1}),
         ("num_noises", "growing", {"shared": True, "num_noises": "growing"}),
+        ("num_noises", "few", {"num_noises": "few"}),
     ],
 )
 def test_wrong_arguments(argument, received, kwargs):
