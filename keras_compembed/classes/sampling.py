@@ -99,11 +99,11 @@ class Sampling(Settings):
             group that shares them. If `num_candidates + num_noises` is not
             less than the number of classes, the layer warns and trains a full
             softmax. With `"growing"`, a step scores 1,000 classes. In the
-            first epoch, it draws only one sample for each example of a batch
-            of at least 500. The epoch ends after as many examples as
-            `class_counts` add up to. XLA always scores 1,000. It needs
-            `shared="labels"` and one group. Defaults to `None`: by `"auto"`,
-            or 10 with a selector.
+            first epoch, a batch of at least 500 examples draws only one sample
+            for each of them. The epoch ends after as many examples as
+            `class_counts` add up to. XLA always scores 1,000. `"growing"`
+            needs `shared="labels"` and one group. Defaults to `None`: by
+            `"auto"`, or 10 with a selector.
         shared: Optional, the examples that share noise samples:
 
             - `False`: none.
