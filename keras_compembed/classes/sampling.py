@@ -177,16 +177,17 @@ class Sampling(Settings):
             "num_candidates", num_candidates, optional=True
         )
         self.noise = noise
-        if not isinstance(num_noises, str):
-            num_noises = check_positive_int(
+        if isinstance(num_noises, str):
+            require(
+                num_noises == "growing",
+                '`num_noises` must be None, a positive integer or "growing".',
+                num_noises=num_noises,
+            )
+            self.num_noises = num_noises
+        else:
+            self.num_noises = check_positive_int(
                 "num_noises", num_noises, optional=True
             )
-        require(
-            num_noises in (None, "growing") or isinstance(num_noises, int),
-            '`num_noises` must be None, a positive integer or "growing".',
-            num_noises=num_noises,
-        )
-        self.num_noises = num_noises
         self.shared = bool(shared) if isinstance(shared, np.bool_) else shared
         self.groups = check_positive_int("groups", groups, optional=True)
         self.estimate = check_choice(
