@@ -163,9 +163,10 @@ def gather_codewords(codewords, subcodes):
 
 def pick_codewords(codewords, picks):
     """Weighted codewords `(ids, num_codebooks, width)`."""
-    # (M, ids, K) x (M, K, width)
-    products = tf.matmul(tf.transpose(picks, (1, 0, 2)), codewords)
-    return tf.transpose(products, (1, 0, 2))
+    # (M, width, K) x (M, K, ids)
+    picks = tf.transpose(picks, (1, 2, 0))
+    products = tf.matmul(codewords, picks, transpose_a=True)
+    return tf.transpose(products, (2, 0, 1))
 
 
 def sum_picks(codebooks, picks):

@@ -318,8 +318,8 @@ class SoftmaxCodes(TaskCodes):
 
     def learn(self, ids, counts):
         _, scores = self._ask(ids, counts)
-        picks = pick_best(scores, self.temperature)
-        return self.rows.compose_picks(tf.transpose(picks, (1, 0, 2))), []
+        picks = pick_best(scores, self.temperature, axis=1)
+        return self.rows.compose_picks(tf.transpose(picks, (2, 0, 1))), []
 
     def _ask(self, ids, counts):
         """Queries and normalized scores of a training step."""
@@ -333,18 +333,17 @@ class SoftmaxCodes(TaskCodes):
         return queries, normalize_scores(scores, sums)
 
     def _scores(self, queries):
-        """Scores `(num_codebooks, ids, codebook_size)` of keys."""
+        """Scores `(num_codebooks, codebook_size, ids)` of keys."""
         queries = tf.cast(queries, self._dtype)
         keys = tf.cast(self.keys.value, self._dtype)
-        # (M, ids, w) x (M, w, K)
-        parts = split_columns(queries, self._shape[0])
-        parts = tf.transpose(parts, (1, 0, 2))
-        keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 2, 0))
+        # (M, K, w) x (M, w, ids)
+        parts = tf.transpose(split_columns(queries, self._shape[0]), (1, 2, 0))
+        keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 0, 2))
         if not self._is_nearest:
-            return tf.matmul(parts, keys)
-        scores = tf.matmul(parts, 2 * keys)
-        scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
-        return scores - tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
+            return tf.matmul(keys, parts)
+        scores = tf.matmul(2 * keys, parts)
+        scores -= tf.reduce_sum(tf.square(parts), axis=1, keepdims=True)
+        return scores - tf.reduce_sum(tf.square(keys), axis=2, keepdims=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -385,22 +384,40 @@ class NearestCodes(SoftmaxCodes):
 
 
 def best_keys(scores):
-    """int32 `(ids, num_codebooks)`: the key of the best score."""
-    best = tf.argmax(scores, axis=2, output_type="int32")
-    return computed_once(tf.transpose(best))
+    """int32 `(ids, num_codebooks)`: the first key of the best score."""
+    is_best = scores >= tf.reduce_max(scores, axis=1, keepdims=True)
+    return computed_once(tf.transpose(_first(is_best, axis=1)))
 
 
-def pick_best(scores, temperature=1.0):
-    """One-hot of the best score, with the gradient of the softmax."""
+def pick_best(scores, temperature=1.0, axis=2):
+    """One-hot of the first best score, with the gradient of the softmax."""
 
     @custom_gradient
-    def harden(soft):
-        hard = tf.one_hot(
-            tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype
+    def pick(scores):
+        best = tf.reduce_max(scores, axis, keepdims=True)
+        picks = tf.one_hot(
+            _first(scores >= best, axis), scores.shape[axis], axis=axis
         )
-        return hard, lambda upstream: upstream
 
-    return harden(tf.nn.softmax(scores / temperature))
+        def gradient(upstream):
+            soft = tf.exp((scores - best) / temperature)
+            soft /= tf.reduce_sum(soft, axis, keepdims=True)
+            upstream -= tf.reduce_sum(soft * upstream, axis, keepdims=True)
+            return soft * upstream / temperature
+
+        return tf.cast(picks, scores.dtype), gradient
+
+    return pick(scores)
+
+
+def _first(is_best, axis):
+    """int32 places of the first True along an axis of three."""
+    # `tf.argmax` takes three times as long.
+    size = is_best.shape[axis]
+    left = np.arange(size, 0, -1, "float32").reshape(-1, *[1] * (2 - axis))
+    left = tf.reduce_max(tf.cast(is_best, "float32") * left, axis)
+    # NaN has no best.
+    return size - tf.cast(tf.maximum(left, 1), "int32")
 
 
 def weights_of_different(ids, counts):
@@ -417,11 +434,11 @@ def weights_of_different(ids, counts):
 
 def score_sums(scores, weights):
     """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
-    # XLA is three times slower with one row of weights for all products.
-    repeated = tf.broadcast_to(weights, tf.shape(scores)[:2])
+    shape = scores.shape[:2]
+    rows = tf.reshape(scores, (shape[0] * shape[1], -1))
     first, second = (
-        tf.linalg.matvec(each, repeated, transpose_a=True)
-        for each in (scores, tf.square(scores))
+        tf.reshape(tf.linalg.matvec(each, weights), shape)
+        for each in (rows, tf.square(rows))
     )
     total = tf.zeros_like(first) + tf.reduce_sum(weights)
     return sum_over_devices(tf.stack([first, second, total]))
@@ -429,7 +446,7 @@ def score_sums(scores, weights):
 
 def normalize_scores(scores, sums):
     """Scores minus their mean, over their standard deviation."""
-    first, second, total = tf.unstack(sums[:, :, None])
+    first, second, total = tf.unstack(sums[..., None])
     # There may be no ids yet, or only padding.
     mean = tf.math.divide_no_nan(first, total)
     variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
