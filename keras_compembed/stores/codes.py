@@ -441,6 +441,7 @@ class CodeRows(RowArrays):
             ]
         )
         self._folded = self._columns = None
+        self._first = self._code_shape[1] * np.arange(self._code_shape[0])
         if self._composition.is_linear:
             self._folded = np.asarray(self._composition.fold(self._codebooks))
 
@@ -460,23 +461,20 @@ class CodeRows(RowArrays):
     def make_store(self):
         return Codes(*self.shape, *self._code_shape, self._composition)
 
-    def _codes(self, ids):
-        return unpack_codes(self.rows["codes"][ids], *self._code_shape)
-
     def with_vectors(self, vectors):
         codes = nearest_composed(vectors, self._composition, self._codebooks)
         more = {"codes": pack_codes(codes, self._code_shape[1])}
         return self.with_rows(append_rows(self.rows, more))
 
     def read(self, ids):
-        codes = self._codes(ids)
+        codes = self.rows["codes"].take(ids, axis=0)
+        codes = unpack_codes(codes, *self._code_shape)
         if self._folded is None:
             return self._composition.decode(codes, self._codebooks)
         if len(ids) > _FEW_ROWS:
             return decode_codes(codes, self._folded)
-        places = codes + self._code_shape[1] * np.arange(self._code_shape[0])
         rows = self._folded.reshape(-1, self._folded.shape[-1])
-        return rows.take(places, axis=0).sum(axis=1)
+        return rows.take(codes + self._first, axis=0).sum(axis=1)
 
     def norms(self):
         parts = None if self._folded is None else sums_by_byte(self._folded)

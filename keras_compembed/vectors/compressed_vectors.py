@@ -274,7 +274,10 @@ class CompressedVectors:
     def __getitem__(self, words: str | list) -> np.ndarray:
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
-            return self._read([words])[0]
+            row = self.key_to_index.get(words)
+            if row is None:
+                return self._read([words])[0]
+            return self._stored.read(np.array([row]))[0]
         if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
                 "The key must be a word or a list of words. Received: "
