@@ -12,6 +12,8 @@ from keras_compembed.compression.budget import count_examples
 from keras_compembed.compression.tables import check_model
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import rows_that_learn
+from keras_compembed.layers.top_classes import list_heads
+from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.model_parts import all_layers
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.text_tensors import with_text_tensors
@@ -79,7 +81,8 @@ def distill(
             Kullback-Leibler divergence for probabilities, and for logits if
             `model` is compiled with a categorical crossentropy
             `from_logits=True`. For other outputs, the squared error relative to
-            their mean square, plus 1 minus the cosine.
+            their mean square, plus 1 minus the cosine. A `CANESoftmax` with a
+            `class_embedding` gives probabilities of all classes.
         layer: Optional name of a layer of both models. Its outputs are compared
             instead. Defaults to `None`.
         train_all: Boolean. Whether to train all trainable weights. Defaults to
@@ -151,6 +154,10 @@ def _of_tables(model):
 def _part(model, layer):
     """The model up to the outputs to compare."""
     if layer is None:
+        heads = list_heads(model) if is_open(model) else ()
+        if any(getattr(x, "class_embedding", None) is not None for x in heads):
+            # Features do not depend on the rows of classes.
+            return top_k_model(model, k=None)
         return model
     names = [x.name for x in model.layers] if is_open(model) else []
     require(

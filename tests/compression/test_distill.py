@@ -111,6 +111,21 @@ def test_logits_are_compared_by_their_divergence(loss):
     assert min(losses) < losses[0]
 
 
+def test_rows_of_classes():
+    """Features alone, the outputs of the model, would train nothing."""
+    vectors = RNG.normal(size=(420, 8)).astype("float32")
+    normal = keras.initializers.RandomNormal(stddev=1.0, seed=0)
+    rows = layers.Embedding(60, 8, embeddings_initializer=normal, name="rows")
+    head = kc.CANESoftmax(60, class_embedding=rows)
+    model = keras.Sequential([keras.Input((8,)), head])
+    small = kc.compress_model(model, codes(), ["rows"], seed=0, verbose=0)
+    pair = [kc.top_k_model(each, k=None) for each in (small, model)]
+    pair = [keras.Model(x.input, x.output["probabilities"]) for x in pair]
+    before = apart(*pair, vectors[320:])
+    train(small, model, vectors[:320])
+    assert apart(*pair, vectors[320:]) < 0.8 * before
+
+
 @pytest.mark.parametrize("held", [None, tf.data.Dataset.from_tensors(NEW)])
 def test_datasets(held):
     model, small = make_model()
