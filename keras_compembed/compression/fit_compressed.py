@@ -1,6 +1,8 @@
 """Training with plain tables first, and then with compressed layers."""
 
+import pathlib
 import random
+import shutil
 
 import keras
 import tensorflow as tf
@@ -50,7 +52,8 @@ def fit_compressed(
     `on_train_begin` and `on_train_end` are called in both parts. If
     `EarlyStopping` ends the first part, the second begins. A `ModelCheckpoint`
     with `save_best_only` may keep a model of the first part: put `{epoch}` into
-    its path. `CSVLogger` needs `append=True`.
+    its path. `CSVLogger` needs `append=True`. `BackupAndRestore` resumes in
+    either part, from a folder for each.
 
     If the model was made in a strategy's scope, the copy is made there as well.
     Ctrl-C raises `KeyboardInterrupt`, as in `fit`. The trained tables are then
@@ -115,15 +118,15 @@ def fit_compressed(
     options = layers, seed, with_text_tensors(sample_inputs)
     history = keras.callbacks.History()
     given = keras.tree.flatten(kwargs.pop("callbacks", None) or [])
-    callbacks = first_callbacks = [*given, history]
+    first_callbacks = [*_with_backups(given, "tables"), history]
+    callbacks = [*_with_backups(given, "compressed"), history]
     if table_epochs is None:
         table_epochs = epochs // 2
         data = kwargs.get("validation_data")
         if data is not None or kwargs.get("validation_split"):
-            first_callbacks = [
-                *callbacks,
-                keras.callbacks.EarlyStopping(restore_best_weights=True),
-            ]
+            first_callbacks.append(
+                keras.callbacks.EarlyStopping(restore_best_weights=True)
+            )
     with model.distribute_strategy.scope():
         _try_to_copy(model, how, *options)
     model.fit(
@@ -147,15 +150,38 @@ def fit_compressed(
     small.fit(
         x,
         y,
-        initial_epoch=done[-1] + 1,
+        # None if a backup had all epochs of the first part.
+        initial_epoch=done[-1] + 1 if done else table_epochs,
         epochs=epochs,
         callbacks=callbacks,
         verbose=verbose,
         **kwargs,
     )
+    for each in given:
+        if _is_backup(each) and each.delete_checkpoint:
+            shutil.rmtree(each.backup_dir, ignore_errors=True)
     history.epoch = done + history.epoch
     small.history = history
     return small
+
+
+def _with_backups(callbacks, part):
+    """Callbacks with backups in a folder of one part, kept until the end."""
+    return [
+        keras.callbacks.BackupAndRestore(
+            str(pathlib.Path(each.backup_dir, part)),
+            each.save_freq,
+            each.double_checkpoint,
+            delete_checkpoint=False,
+        )
+        if _is_backup(each)
+        else each
+        for each in callbacks
+    ]
+
+
+def _is_backup(callback):
+    return type(callback) is keras.callbacks.BackupAndRestore
 
 
 def _try_to_copy(model, how, layers, seed, sample_inputs):

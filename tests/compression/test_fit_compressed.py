@@ -145,6 +145,27 @@ def test_a_generator_and_ctrl_c():
     assert np.any(model.get_layer("words").get_weights()[0] != before)
 
 
+def test_resumes_from_backups(tmp_path):
+    def cut(epoch, logs):
+        # Once in each part.
+        if epoch in left:
+            left.remove(epoch)
+            raise ConnectionError
+
+    options = {"shuffle": False, "seed": 0}
+    whole, left = train(make_model(), **options), [1, 4]
+    options["callbacks"] = [
+        keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+        keras.callbacks.LambdaCallback(on_epoch_begin=cut),
+    ]
+    while left:
+        with pytest.raises(ConnectionError):
+            train(make_model(), **options)
+    small = train(make_model(), **options)
+    check_same_weights(small, whole)
+    assert small.history.epoch == [4] and not list(tmp_path.iterdir())
+
+
 class OwnCompile(keras.Sequential):
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
