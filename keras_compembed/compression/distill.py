@@ -157,7 +157,9 @@ def _part(model, layer):
         heads = list_heads(model) if is_open(model) else ()
         if any(getattr(x, "class_embedding", None) is not None for x in heads):
             # Features do not depend on the rows of classes.
-            return top_k_model(model, k=None)
+            model = top_k_model(model, k=None)
+            if len(model.outputs) == 1:
+                return keras.Model(model.input, model.outputs[0])
         return model
     names = [x.name for x in model.layers] if is_open(model) else []
     require(

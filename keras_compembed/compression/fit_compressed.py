@@ -1,8 +1,7 @@
 """Training with plain tables first, and then with compressed layers."""
 
-import pathlib
+import os
 import random
-import shutil
 
 import keras
 import tensorflow as tf
@@ -150,7 +149,7 @@ def fit_compressed(
     small.fit(
         x,
         y,
-        # None if a backup had all epochs of the first part.
+        # The first part has no epoch if a backup had them all.
         initial_epoch=done[-1] + 1 if done else table_epochs,
         epochs=epochs,
         callbacks=callbacks,
@@ -159,7 +158,9 @@ def fit_compressed(
     )
     for each in given:
         if _is_backup(each) and each.delete_checkpoint:
-            shutil.rmtree(each.backup_dir, ignore_errors=True)
+            # The folder may be remote, or empty with a rare `save_freq`.
+            if tf.io.gfile.exists(each.backup_dir):
+                tf.io.gfile.rmtree(each.backup_dir)
     history.epoch = done + history.epoch
     small.history = history
     return small
@@ -169,7 +170,7 @@ def _with_backups(callbacks, part):
     """Callbacks with backups in a folder of one part, kept until the end."""
     return [
         keras.callbacks.BackupAndRestore(
-            str(pathlib.Path(each.backup_dir, part)),
+            os.path.join(each.backup_dir, part),
             each.save_freq,
             each.double_checkpoint,
             delete_checkpoint=False,

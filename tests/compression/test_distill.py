@@ -124,6 +124,9 @@ def test_rows_of_classes():
     before = apart(*pair, vectors[320:])
     train(small, model, vectors[:320])
     assert apart(*pair, vectors[320:]) < 0.8 * before
+    # Losses get the probabilities, not a dict of them.
+    loss = keras.distillation.LogitsDistillation()
+    assert train(small, model, vectors, loss=loss, epochs=1).epoch == [0]
 
 
 @pytest.mark.parametrize("held", [None, tf.data.Dataset.from_tensors(NEW)])
