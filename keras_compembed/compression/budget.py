@@ -257,6 +257,7 @@ def count_examples(inputs, least=1):
         len(lengths) == 1 and min(lengths) >= least,
         f"`inputs` must be arrays of the same length, at least {least}.",
         lengths=sorted(lengths),
+        inputs=type(inputs).__name__,
     )
     return lengths.pop()
 

@@ -56,8 +56,9 @@ def distill(
     on them, or its own if no epoch is better. Ctrl-C stops training and keeps
     the best epoch so far.
 
-    Outputs of `model` are computed once if they take at most 1 GB, and else in
-    each step.
+    Outputs of `model` are computed once if `inputs` are arrays or texts, and
+    outputs take at most 1 GB. They are computed in each step if not, or if the
+    output of a text depends on the longest text of its batch.
 
     Example:
 
@@ -95,7 +96,8 @@ def distill(
         seed: Optional integer, for `keras.utils.set_random_seed`. Defaults to
             `None`.
         **kwargs: Further arguments of `fit`, such as `batch_size`, `callbacks`
-            and `verbose`.
+            and `verbose`. `ModelCheckpoint` saves `small`; it must not have
+            `save_weights_only=True`.
 
     Returns:
         The `History` of `fit`.
@@ -131,8 +133,8 @@ def distill(
     trained = small.trainable_variables if train_all else _of_tables(small)
     require(
         trained,
-        "`small` must have compressed layers with weights to train, such as "
-        "codes, or rows with `learn_rows=True`.",
+        "`small` must have compressed layers that are `trainable`, and have "
+        "weights to train, such as codes, or rows with `learn_rows=True`.",
         small=small.name,
     )
     if not isinstance(inputs, tf.data.Dataset):
@@ -222,8 +224,8 @@ class Teacher:
             return model(self._first, training=False)
         except Exception as error:
             raise ValueError(
-                "`inputs` must be inputs that both models take. Received this "
-                f"error: {on_one_line(error)[:300]}"
+                "`inputs` must be inputs that both models take, a dataset in "
+                f"batches. Received this error: {on_one_line(error)[:300]}"
             ) from error
 
     def check(self, small):
@@ -246,8 +248,8 @@ class Teacher:
         return self._with_outputs(self._inputs), held
 
     def _with_outputs(self, data):
-        """Arguments `x` and `y` of `fit`; no `y` if outputs are too large."""
-        if isinstance(data, tf.data.Dataset):
+        """Arguments `x` and `y` of `fit`; no `y` if it differs by batch."""
+        if isinstance(data, tf.data.Dataset) or self._pads(data):
             return {"x": data}
         first = [x.numpy() for x in keras.tree.flatten(self._given)]
         each = sum(x.nbytes / len(x) for x in first)
@@ -256,6 +258,27 @@ class Teacher:
         outputs = self._part.predict(data, batch_size=self._size, verbose=0)
         _check_finite(outputs)
         return {"x": data, "y": outputs}
+
+    def _pads(self, data):
+        """Whether the output of a text depends on longer ones beside it."""
+        lengths = [
+            tf.reduce_sum(tf.reshape(tf.strings.length(x), (len(x), -1)), 1)
+            for x in keras.tree.flatten(data)
+            if x.dtype == tf.string
+        ]
+        if not lengths:
+            return False
+        ends = tf.gather(tf.argsort(sum(lengths)), [0, len(lengths[0]) - 1])
+        both = keras.tree.map_structure(lambda x: tf.gather(x, ends), data)
+        alone, beside = (
+            keras.tree.flatten(self._part(x, training=False))
+            for x in (_slice(both, 0, 1), both)
+        )
+        return any(
+            x.shape[1:] != y.shape[1:]
+            or not np.allclose(x[0], y[0], 0, 0.01 * np.abs(x).max())
+            for x, y in zip(alone, beside, strict=True)
+        )
 
     def train(self, small, trained, seed, kwargs, loss=None, optimizer=None):
         """Trains variables; returns the `History`, and the loss if known."""
@@ -273,6 +296,8 @@ class Teacher:
                 pupil = _Pupil(student, self._part, loss)
                 optimizer = optimizer or self._optimizer(kwargs["epochs"])
                 pupil.compile(optimizer, jit_compile=False)
+                # For `ModelCheckpoint`.
+                pupil.save = small.save
             return _fit(pupil, data, held, kwargs)
         finally:
             for variable, flag in flags:
