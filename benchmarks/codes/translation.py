@@ -42,8 +42,6 @@ class Row:
 
     name: str
     model: str
-    epochs: int
-    learning_rate: float
     fixed: bool = True
     codes: str | None = None
     gumbel_steps: int | None = None
@@ -75,6 +73,8 @@ class Row:
 class Translation(Benchmark):
     settings = {
         "batch_size": 64,
+        "epochs": 10,
+        "learning_rate": 1e-3,
         "dropout": 0.1,
         "pieces": Flag((8000, 4000), "of words, German and English"),
         "width": Flag(256, "of the tables, and of transformers"),
@@ -82,8 +82,6 @@ class Translation(Benchmark):
         "layers": Flag(2, "of transformers, on each side"),
     }
     choices = {
-        "epochs": Flag((10, 10), "of LSTMs, of transformers"),
-        "learning_rates": Flag((2e-3, 1e-3), "of Adam; they fall to 0"),
         "codes": Flag(("32x16", "64x16"), "MxK,MxK,..."),
         "gumbel_steps": Flag(50_000, "of GumbelCodeLearner"),
         "cache": Flag(
@@ -97,7 +95,7 @@ class Translation(Benchmark):
         "units": 8,
         "layers": 1,
         "codes": ("4x4",),
-        "epochs": (1, 1),
+        "epochs": 1,
         "gumbel_steps": 40,
     }
 
@@ -105,12 +103,8 @@ class Translation(Benchmark):
         return [row for model in MODELS for row in self.rows_of(model)]
 
     def rows_of(self, model):
-        place = MODELS.index(model)
-        rate = self.args.learning_rates[place]
-
         def row(name, **options):
-            epochs = self.args.epochs[place]
-            return Row(f"{model}, {name}", model, epochs, rate, **options)
+            return Row(f"{model}, {name}", model, **options)
 
         codes, steps = self.args.codes, self.args.gumbel_steps
         return [
@@ -166,13 +160,7 @@ class Translation(Benchmark):
         """A model of nothing but both tables."""
         ids, vectors = [], []
         for size, name in zip(self.texts.sizes, TABLES, strict=True):
-            table = keras.layers.Embedding(
-                size,
-                self.args.width,
-                # Keras's 0.03 is so short that LSTMs learn late from it.
-                keras.initializers.RandomNormal(0, 0.3),
-                name=name,
-            )
+            table = keras.layers.Embedding(size, self.args.width, name=name)
             ids.append(keras.Input((None,), dtype="int32"))
             vectors.append(table(ids[-1]))
         return keras.Model(ids, vectors)
@@ -187,8 +175,7 @@ class Translation(Benchmark):
             return [file[name] for name in TABLES]
 
     def path_of_tables(self, row, seed):
-        settings = [*self.recorded.values(), row.epochs, row.learning_rate]
-        text = str([row.model, *settings, seed])
+        text = str([row.model, *self.recorded.values(), seed])
         name = f"{row.model}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         return self.args.cache / f"{name}.npz"
 
@@ -199,10 +186,11 @@ class Translation(Benchmark):
             layer.trainable = not row.fixed
         model = build(row.model, tables, self.args)
         train = Batches(self.texts.ids["train"], self.args.batch_size, seed)
+        rate = self.args.learning_rate
         rate = keras.optimizers.schedules.CosineDecay(
-            row.learning_rate,
-            row.epochs * len(train),
-            warmup_target=row.learning_rate,
+            rate,
+            self.args.epochs * len(train),
+            warmup_target=rate,
             warmup_steps=len(train) // 2,
         )
         model.compile(
@@ -215,11 +203,11 @@ class Translation(Benchmark):
             jit_compile=False,
         )
         stopping = keras.callbacks.EarlyStopping(
-            patience=row.epochs, restore_best_weights=True
+            patience=self.args.epochs, restore_best_weights=True
         )
         history = model.fit(
             train.dataset(),
-            epochs=row.epochs,
+            epochs=self.args.epochs,
             validation_data=Batches(self.texts.ids["val"], 256).dataset(),
             callbacks=[stopping],
             shuffle=False,

@@ -20,11 +20,14 @@ def build(kind, tables, args):
     encode, decode = _KINDS[kind]
     source, target = (keras.Input((None,), dtype="int32") for _ in tables)
     drop = keras.layers.Dropout(args.dropout)
+    scale = args.width**0.5
     encoder = keras.Model(
-        source, encode(drop(tables[0](source)), args), name="encoder"
+        source,
+        encode(drop(scale * tables[0](source)), args),
+        name="encoder",
     )
     encoded = [keras.Input(x.shape[1:]) for x in encoder.outputs]
-    hidden = decode(drop(tables[1](target)), *encoded, args=args)
+    hidden = decode(drop(scale * tables[1](target)), *encoded, args=args)
     hidden = drop(keras.layers.Dense(args.units, "tanh")(hidden))
     decoder = keras.Model([target, *encoded], hidden, name="decoder")
     scores = keras.layers.Dense(tables[1].input_dim, name="scores")
@@ -85,7 +88,7 @@ def with_places(vectors):
     """Vectors, and sines and cosines of their places."""
     from keras_hub.layers import SinePositionEncoding
 
-    return SinePositionEncoding()(vectors) + vectors * vectors.shape[-1] ** 0.5
+    return SinePositionEncoding()(vectors) + vectors
 
 
 _KINDS = {

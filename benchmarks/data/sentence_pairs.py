@@ -95,7 +95,10 @@ def learn_pieces(lines, count):
 
 
 class Batches:
-    """Batches of sources of one length, so that no layer needs a mask."""
+    """Batches of sources of one length, so that no layer needs a mask.
+
+    Their targets have about one length: one word in four would be padding.
+    """
 
     def __init__(self, pairs, size, seed=None):
         self.pairs, self.size = pairs, size
@@ -113,6 +116,7 @@ class Batches:
         for places in self.places.values():
             if self.rng is not None:
                 places = self.rng.permutation(places)
+            places = sorted(places, key=lambda x: len(self.pairs[x][1]))
             found += np.split(places, range(self.size, len(places), self.size))
         if self.rng is not None:
             self.rng.shuffle(found)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.utils.model_parts import is_open
 from keras_compembed.utils.model_parts import list_nodes
+from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import on_one_line
 
 # Examples for counting ids.
@@ -27,12 +28,13 @@ def batches_of(data, sample_inputs=None):
 
 def _batches(data):
     if isinstance(data, tuple):
-        parts = keras.tree.flatten(data[0])
+        inputs = with_text_tensors(data[0])
+        parts = keras.tree.flatten(inputs)
         if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in parts):
             return []
         return [
             keras.tree.map_structure(
-                lambda part, start=start: part[start : start + 1024], data[0]
+                lambda part, start=start: part[start : start + 1024], inputs
             )
             for start in range(0, min(len(parts[0]), _EXAMPLES), 1024)
         ]

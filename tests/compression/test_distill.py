@@ -173,6 +173,23 @@ def test_texts(tmp_path, length):
     np.testing.assert_allclose(one, same, atol=0.01)
 
 
+def test_texts_and_numbers():
+    text, numbers = (
+        keras.Input((), dtype="string", name="text"),
+        keras.Input((3,)),
+    )
+    ids = layers.TextVectorization(vocabulary=["a", "b"])(text)
+    rows = layers.Embedding(60, 8, name="words", mask_zero=True)(ids)
+    mean = layers.GlobalAveragePooling1D()(rows)
+    outputs = layers.Dense(6)(layers.Concatenate()([mean, numbers]))
+    model = keras.Model([text, numbers], outputs)
+    inputs = [["a b a", "b"] * 10, RNG.normal(size=(20, 3))]
+    small = kc.compress_model(
+        model, codes(), ["words"], sample_inputs=inputs, verbose=0
+    )
+    assert len(train(small, model, inputs).epoch) == 4
+
+
 def test_two_devices(strategy):
     _, one = make_model()
     model, _ = make_model()
