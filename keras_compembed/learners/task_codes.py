@@ -22,6 +22,7 @@ from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import unique
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.tensor_ops import custom_gradient
+from keras_compembed.utils.tensor_ops import in_xla
 from keras_compembed.utils.tensor_ops import of_all_ids
 from keras_compembed.utils.tensor_ops import repeat_rows
 from keras_compembed.utils.validation import check_positive_int
@@ -99,7 +100,9 @@ class TaskCodes(Settings):
         counts = tf.math.unsorted_segment_sum(
             counts, places, tf.size(different)
         )
-        vectors, losses = self.learn(different, counts)
+        # XLA repeats ids, with a count of 0.
+        present = counts > 0 if mask is not None or in_xla() else None
+        vectors, losses = self.learn(different, present)
         if self._teacher is not None:
             rows = tf.cast(tf.gather(self._teacher, different), dtype)
             distances = tf.square(tf.cast(vectors, dtype) - rows)
@@ -112,8 +115,8 @@ class TaskCodes(Settings):
         ]
         return repeat_rows(vectors, places), losses
 
-    def learn(self, ids: tf.Tensor, counts: tf.Tensor) -> tuple:
-        """Vectors of distinct ids, and losses of each id."""
+    def learn(self, ids: tf.Tensor, present: tf.Tensor | None) -> tuple:
+        """Vectors of distinct ids, and losses of each id. None: no mask."""
         raise NotImplementedError
 
     def subcodes(self, ids: tf.Tensor) -> tf.Tensor:
@@ -202,7 +205,7 @@ class FollowingCodes(TaskCodes):
     def subcodes(self, ids):
         return self.rows.subcodes(ids)
 
-    def learn(self, ids, counts):
+    def learn(self, ids, present):
         self._is_trained = True
         if self.recode_every is not None and not self.is_recoded:
             warnings.warn(
@@ -312,38 +315,45 @@ class SoftmaxCodes(TaskCodes):
         )
 
     def subcodes(self, ids):
-        scores = self._scores(tf.gather(self.queries.value, ids))
+        keys, parts = self._factors(tf.gather(self.queries.value, ids))
         sums = tf.convert_to_tensor(self.score_sums.value)
-        return best_keys(normalize_scores(scores, sums))
+        return best_keys(tf.matmul(normalize_keys(keys, sums), parts))
 
-    def learn(self, ids, counts):
-        _, scores = self._ask(ids, counts)
+    def learn(self, ids, present):
+        _, scores = self._ask(ids, present)
         picks = pick_best(scores, self.temperature, axis=1)
         return self.rows.compose_picks(tf.transpose(picks, (2, 0, 1))), []
 
-    def _ask(self, ids, counts):
+    def _ask(self, ids, present):
         """Queries and normalized scores of a training step."""
         queries = read_rows(self.queries, ids, once=True)
-        scores = self._scores(queries)
-        sums = score_sums(scores, weights_of_different(ids, counts))
+        keys, parts = self._factors(queries)
+        sums = score_sums(keys, parts, weights_of_different(ids, present))
         before = tf.convert_to_tensor(self.score_sums.value)
         # Constants to gradients.
         sums = tf.stop_gradient(_KEPT * before + sums)
         self.score_sums.assign(sums)
-        return queries, normalize_scores(scores, sums)
+        return queries, tf.matmul(normalize_keys(keys, sums), parts)
 
-    def _scores(self, queries):
-        """Scores `(num_codebooks, codebook_size, ids)` of keys."""
+    def _factors(self, queries):
+        """Keys `(M, K, w)` and parts `(M, w, ids)`: scores are products."""
         queries = tf.cast(queries, self._dtype)
         keys = tf.cast(self.keys.value, self._dtype)
-        # (M, K, w) x (M, w, ids)
         parts = tf.transpose(split_columns(queries, self._shape[0]), (1, 2, 0))
         keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 0, 2))
+        # The last column is for constants.
+        ones = tf.ones_like(parts[:, :1])
         if not self._is_nearest:
-            return tf.matmul(keys, parts)
-        scores = tf.matmul(2 * keys, parts)
-        scores -= tf.reduce_sum(tf.square(parts), axis=1, keepdims=True)
-        return scores - tf.reduce_sum(tf.square(keys), axis=2, keepdims=True)
+            keys = tf.pad(keys, ((0, 0), (0, 0), (0, 1)))
+            return keys, tf.concat([parts, ones], axis=1)
+        # Distances are the same, but exact far from zero.
+        center = tf.stop_gradient(tf.reduce_mean(keys, axis=1, keepdims=True))
+        keys -= center
+        parts -= tf.transpose(center, (0, 2, 1))
+        squares = tf.reduce_sum(tf.square(keys), axis=2, keepdims=True)
+        keys = tf.concat([2 * keys, -tf.ones_like(squares), -squares], axis=2)
+        squares = tf.reduce_sum(tf.square(parts), axis=1, keepdims=True)
+        return keys, tf.concat([parts, squares, ones], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -361,19 +371,17 @@ class NearestCodes(SoftmaxCodes):
             "commitment", commitment, zero=True
         )
 
-    def learn(self, ids, counts):
+    def learn(self, ids, present):
         if not self._codewords_are_keys:
-            return super().learn(ids, counts)
-        queries, scores = self._ask(ids, counts)
+            return super().learn(ids, present)
+        queries, scores = self._ask(ids, present)
         vectors = self.rows.compose(best_keys(scores))
-        chosen = tf.cast(vectors, scores.dtype)
-        asked = tf.cast(queries, scores.dtype)
-        distances = tf.square(chosen - tf.stop_gradient(asked))
-        distances += self.commitment * tf.square(
-            tf.stop_gradient(chosen) - asked
+        chosen, distances = _straight_through(
+            tf.cast(vectors, scores.dtype),
+            tf.cast(queries, scores.dtype),
+            self.commitment,
         )
-        vectors += queries - tf.stop_gradient(queries)
-        return vectors, [tf.reduce_mean(distances, axis=1)]
+        return tf.cast(chosen, vectors.dtype), [distances]
 
     def restart(self, vectors):
         # Keys that are not codewords do not depend on vectors. With zero sums,
@@ -381,6 +389,24 @@ class NearestCodes(SoftmaxCodes):
         if self._codewords_are_keys:
             self.queries.assign(vectors)
             self.score_sums.assign(tf.zeros_like(self.score_sums))
+
+
+def _straight_through(chosen, asked, commitment):
+    """Chosen vectors, whose gradient `asked` has too, and distances."""
+
+    @custom_gradient
+    def compute(chosen, asked):
+        apart = chosen - asked
+        distances = tf.reduce_mean(tf.square(apart), axis=1)
+
+        def gradient(upstream, of_distances):
+            of_distances *= 2 / chosen.shape[1]
+            step = apart * of_distances[:, None]
+            return upstream + step, upstream - commitment * step
+
+        return (tf.identity(chosen), (1 + commitment) * distances), gradient
+
+    return compute(chosen, asked)
 
 
 def best_keys(scores):
@@ -420,38 +446,39 @@ def _first(is_best, axis):
     return size - tf.cast(tf.maximum(left, 1), "int32")
 
 
-def weights_of_different(ids, counts):
-    """1 for an id in the batch, split over devices that have it."""
-    comes = counts > 0
-    weights = tf.cast(comes, counts.dtype)
+def weights_of_different(ids, present):
+    """1 for an id in the batch, split over devices that have it, or None."""
     if not on_several_devices():
-        return weights
-    everywhere = tf.sort(of_all_devices(tf.where(comes, ids, -1)))
+        return present
+    ids = ids if present is None else tf.where(present, ids, -1)
+    everywhere = tf.sort(of_all_devices(ids))
     devices = tf.searchsorted(everywhere, ids, "right")
     devices -= tf.searchsorted(everywhere, ids, "left")
-    return weights / tf.cast(tf.maximum(devices, 1), weights.dtype)
+    return tf.where(ids < 0, 0.0, 1 / tf.cast(devices, "float32"))
 
 
-def score_sums(scores, weights):
+def score_sums(keys, parts, weights):
     """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
-    shape = scores.shape[:2]
-    rows = tf.reshape(scores, (shape[0] * shape[1], -1))
-    first, second = (
-        tf.reshape(tf.linalg.matvec(each, weights), shape)
-        for each in (rows, tf.square(rows))
-    )
-    total = tf.zeros_like(first) + tf.reduce_sum(weights)
+    # No pass over all scores.
+    weighted = parts
+    if weights is not None:
+        weighted *= tf.cast(weights, parts.dtype)
+    moments = tf.matmul(weighted, parts, transpose_b=True)
+    sums = tf.matmul(keys, moments)
+    first, second = sums[:, :, -1], tf.reduce_sum(sums * keys, axis=2)
+    total = tf.zeros_like(first) + moments[:, -1:, -1]
     return sum_over_devices(tf.stack([first, second, total]))
 
 
-def normalize_scores(scores, sums):
-    """Scores minus their mean, over their standard deviation."""
+def normalize_keys(keys, sums):
+    """Keys with scores of mean 0 and variance 1."""
     first, second, total = tf.unstack(sums[..., None])
     # There may be no ids yet, or only padding.
     mean = tf.math.divide_no_nan(first, total)
     variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
     variance = tf.maximum(variance, 0.0)
-    return (scores - mean) * tf.math.rsqrt(variance + _EPSILON)
+    keys = tf.concat([keys[:, :, :-1], keys[:, :, -1:] - mean], axis=2)
+    return keys * tf.math.rsqrt(variance + _EPSILON)
 
 
 _TASK_CODES = {

@@ -256,8 +256,16 @@ def _merge(gradient):
         is_first = tf.equal(places, tf.range(size))
         indices = tf.where(is_first, indices, indices.dtype.max)
     else:
+        given = tf.size(indices)
         indices, places = tf.unique(indices)
         size = tf.size(indices)
+        # Often they are unique, and in order.
+        values = tf.cond(
+            size == given,
+            lambda: values,
+            lambda: tf.math.unsorted_segment_sum(values, places, size),
+        )
+        return tf.IndexedSlices(values, indices, gradient.dense_shape)
     values = tf.math.unsorted_segment_sum(values, places, size)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
