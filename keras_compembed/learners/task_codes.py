@@ -392,7 +392,7 @@ class NearestCodes(SoftmaxCodes):
 
 
 def _straight_through(chosen, asked, commitment):
-    """Chosen vectors, whose gradient `asked` has too, and distances."""
+    """Chosen vectors, which pass gradients on to `asked`, and distances."""
 
     @custom_gradient
     def compute(chosen, asked):
