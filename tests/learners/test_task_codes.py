@@ -31,8 +31,10 @@ def test_scores_are_normalized_over_the_last_batches(name):
     layer = make_layer(name)
     layer.build()
     rng = np.random.default_rng(0)
-    queries = rng.normal(2, 3, size=(ROWS, 4 * M))
-    keys = rng.normal(size=(K, 4 * M))
+    # Distances are as exact far from zero.
+    far = 1000 if name == "nearest" else 0
+    queries = rng.normal(far + 2, 3, size=(ROWS, 4 * M))
+    keys = rng.normal(far, 1, size=(K, 4 * M))
     layer.queries.assign(queries)
     layer.keys.assign(keys)
     parts = queries.reshape(ROWS, M, 1, 4)
