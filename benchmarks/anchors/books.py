@@ -18,6 +18,7 @@ from benchmarks.classes.head_to_head import Training
 from benchmarks.classes.head_to_head import row_of
 from benchmarks.classes.tasks import QUICK
 from benchmarks.classes.tasks import Words
+from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.timing import TimedTraining
@@ -44,7 +45,9 @@ class Row:
 ROWS = [
     Row("table"),
     Row("1,000 anchors by k-SVD, after", 1000, 6, by="k-svd"),
+    Row("500 anchors by k-SVD, after", 500, 6, by="k-svd"),
     Row("1,000 anchors", 1000, 6),
+    Row("500 anchors", 500, 6),
     Row("2,500 words, 1,000 buckets", 3500, 1, 2500),
 ]
 QUICK_ROWS = [Row("k-SVD", 6, 2, by="k-svd"), Row("words", 6, 1, 4)]
@@ -52,10 +55,16 @@ QUICK_ROWS = [Row("k-SVD", 6, 2, by="k-svd"), Row("words", 6, 1, 4)]
 
 class TiedBooks(Benchmark):
     settings = {"seconds": 90}
+    choices = {"rates": Flag((1.25e-2,), "learning rates")}
     quick = {"seconds": 1}
 
     def rows(self):
-        return QUICK_ROWS if self.args.quick else ROWS
+        rows = QUICK_ROWS if self.args.quick else ROWS
+        return [
+            dataclasses.replace(row, rate=rate)
+            for rate in self.args.rates
+            for row in rows
+        ]
 
     @functools.cached_property
     def task(self):
@@ -65,7 +74,8 @@ class TiedBooks(Benchmark):
 
     def measure(self, row, seed):
         after = row.by == "k-svd"
-        model = self.train(ROWS[0] if after else row, seed)
+        table = dataclasses.replace(ROWS[0], rate=row.rate)
+        model = self.train(table if after else row, seed)
         if after:
             model = self.by_k_svd(row, model, seed)
         layer = model.layers[1]
