@@ -245,7 +245,11 @@ def _merge(gradient):
     """Merges the rows of a sparse gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    indices, values = gradient.indices, gradient.values
+    indices, rows = gradient.indices, gradient.values
+
+    def add():
+        return tf.math.unsorted_segment_sum(rows, places, size)
+
     if in_xla():
         # There, `unique` of a result of `unique` ends in undefined values. Each
         # sum stays at its id's first place; other places are not written.
@@ -255,19 +259,14 @@ def _merge(gradient):
         size = tf.size(indices)
         is_first = tf.equal(places, tf.range(size))
         indices = tf.where(is_first, indices, indices.dtype.max)
+        rows = add()
     else:
-        given = tf.size(indices)
+        number = tf.size(indices)
         indices, places = tf.unique(indices)
         size = tf.size(indices)
-        # Often they are unique, and in order.
-        values = tf.cond(
-            size == given,
-            lambda: values,
-            lambda: tf.math.unsorted_segment_sum(values, places, size),
-        )
-        return tf.IndexedSlices(values, indices, gradient.dense_shape)
-    values = tf.math.unsorted_segment_sum(values, places, size)
-    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+        # Often, no id repeats.
+        rows = tf.cond(size == number, lambda: gradient.values, add)
+    return tf.IndexedSlices(rows, indices, gradient.dense_shape)
 
 
 def _with_values(gradient, values, before):
