@@ -9,9 +9,9 @@ Its vector of a text is the mean of its tokens. Two ways to a small file:
 - `static`: one vector per piece of a small vocabulary, also learned from the
   encoder, then codes. MediaPipe's `TextEmbedder` opens the file.
 
-Texts need no labels. With `--data`, a folder of data sets, texts are training
-questions of CLINC150. `static` adds lines of 20 Newsgroups, and frequent words
-of them as texts of one word. Figures:
+Texts need no labels. With `--data`, a folder of data sets, but no `--texts`,
+they are training questions of CLINC150; `static` adds lines of 20 Newsgroups,
+and frequent words of them as texts of one word. Figures with `--data`:
 
 - neighbor: how often the nearest validation question has a test's intent,
 - intents, newsgroups: the accuracy of ridge regression on vectors,
@@ -369,7 +369,10 @@ def save(model, path, args, figures):
 def run(args, seed):
     """Yields pairs of a name and figures."""
     rng = np.random.default_rng(seed)
-    if args.data:
+    if args.texts:
+        lines = pathlib.Path(args.texts).read_text("utf-8").split("\n")
+        texts = [x for x in lines if x.strip()]
+    elif args.data:
         folder = pathlib.Path(args.data)
         texts = list(labelled_texts.intents(folder).train[0])
         if args.way == "static":
@@ -380,9 +383,6 @@ def run(args, seed):
             words = collections.Counter(words).most_common(WORDS)
             texts += list(rng.choice(lines, len(texts)))
             texts += [word for word, _ in words]
-    elif args.texts:
-        lines = pathlib.Path(args.texts).read_text("utf-8").split("\n")
-        texts = [x for x in lines if x.strip()]
     else:
         texts = [text for text, _ in labelled_texts.docstrings()]
     texts = list(dict.fromkeys(texts))
