@@ -116,7 +116,7 @@ class TaskCodes(Settings):
         return repeat_rows(vectors, places), losses
 
     def learn(self, ids: tf.Tensor, present: tf.Tensor | None) -> tuple:
-        """Vectors of distinct ids, and losses of each id. None: no mask."""
+        """Vectors of distinct ids, and losses. None: all are in the batch."""
         raise NotImplementedError
 
     def subcodes(self, ids: tf.Tensor) -> tf.Tensor:
@@ -447,7 +447,7 @@ def _first(is_best, axis):
 
 
 def weights_of_different(ids, present):
-    """1 for an id in the batch, split over devices that have it, or None."""
+    """1 for an id in the batch, split over devices that have it. None: 1."""
     if not on_several_devices():
         return present
     ids = ids if present is None else tf.where(present, ids, -1)
