@@ -38,7 +38,7 @@ class Row:
 class Tied(Benchmark):
     settings = {
         "width": 128,
-        "epochs": 6,
+        "epochs": 3,
         "batch_size": 16,
         "steps": 35,
         "learning_rate": 2e-3,
