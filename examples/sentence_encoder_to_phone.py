@@ -101,8 +101,8 @@ def parse_arguments(argv=None):
     add("--seed", type=int, default=0)
     add("--seeds", type=int, default=1)
     args = parser.parse_args(argv)
-    if args.save and not (args.data and args.way == "static"):
-        parser.error("--save needs --data and --way static")
+    if args.save and (args.texts or not args.data or args.way != "static"):
+        parser.error("--save needs --data and --way static, without --texts")
     return args
 
 

@@ -346,7 +346,7 @@ class SoftmaxCodes(TaskCodes):
         if not self._is_nearest:
             keys = tf.pad(keys, ((0, 0), (0, 0), (0, 1)))
             return keys, tf.concat([parts, ones], axis=1)
-        # Distances are the same, but exact far from zero.
+        # Distances stay the same, and precise far from zero.
         center = tf.stop_gradient(tf.reduce_mean(keys, axis=1, keepdims=True))
         keys -= center
         parts -= tf.transpose(center, (0, 2, 1))
@@ -376,12 +376,14 @@ class NearestCodes(SoftmaxCodes):
             return super().learn(ids, present)
         queries, scores = self._ask(ids, present)
         vectors = self.rows.compose(best_keys(scores))
-        chosen, distances = _straight_through(
-            tf.cast(vectors, scores.dtype),
-            tf.cast(queries, scores.dtype),
-            self.commitment,
+        chosen = tf.cast(vectors, scores.dtype)
+        asked = tf.cast(queries, scores.dtype)
+        distances = tf.square(chosen - tf.stop_gradient(asked))
+        distances += self.commitment * tf.square(
+            tf.stop_gradient(chosen) - asked
         )
-        return tf.cast(chosen, vectors.dtype), [distances]
+        vectors += queries - tf.stop_gradient(queries)
+        return vectors, [tf.reduce_mean(distances, axis=1)]
 
     def restart(self, vectors):
         # Keys that are not codewords do not depend on vectors. With zero sums,
@@ -389,24 +391,6 @@ class NearestCodes(SoftmaxCodes):
         if self._codewords_are_keys:
             self.queries.assign(vectors)
             self.score_sums.assign(tf.zeros_like(self.score_sums))
-
-
-def _straight_through(chosen, asked, commitment):
-    """Chosen vectors, which pass gradients on to `asked`, and distances."""
-
-    @custom_gradient
-    def compute(chosen, asked):
-        apart = chosen - asked
-        distances = tf.reduce_mean(tf.square(apart), axis=1)
-
-        def gradient(upstream, of_distances):
-            of_distances *= 2 / chosen.shape[1]
-            step = apart * of_distances[:, None]
-            return upstream + step, upstream - commitment * step
-
-        return (tf.identity(chosen), (1 + commitment) * distances), gradient
-
-    return compute(chosen, asked)
 
 
 def best_keys(scores):

@@ -245,10 +245,10 @@ def _merge(gradient):
     """Merges the rows of a sparse gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    indices, rows = gradient.indices, gradient.values
+    indices, values = gradient.indices, gradient.values
 
     def add():
-        return tf.math.unsorted_segment_sum(rows, places, size)
+        return tf.math.unsorted_segment_sum(values, places, size)
 
     if in_xla():
         # There, `unique` of a result of `unique` ends in undefined values. Each
@@ -259,14 +259,13 @@ def _merge(gradient):
         size = tf.size(indices)
         is_first = tf.equal(places, tf.range(size))
         indices = tf.where(is_first, indices, indices.dtype.max)
-        rows = add()
+        merged = add()
     else:
-        number = tf.size(indices)
         indices, places = tf.unique(indices)
         size = tf.size(indices)
         # Often, no id repeats.
-        rows = tf.cond(size == number, lambda: gradient.values, add)
-    return tf.IndexedSlices(rows, indices, gradient.dense_shape)
+        merged = tf.cond(size == tf.size(places), lambda: values, add)
+    return tf.IndexedSlices(merged, indices, gradient.dense_shape)
 
 
 def _with_values(gradient, values, before):

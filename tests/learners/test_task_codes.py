@@ -31,7 +31,7 @@ def test_scores_are_normalized_over_the_last_batches(name):
     layer = make_layer(name)
     layer.build()
     rng = np.random.default_rng(0)
-    # Distances are as exact far from zero.
+    # Distances are as precise far from zero.
     far = 1000 if name == "nearest" else 0
     queries = rng.normal(far + 2, 3, size=(ROWS, 4 * M))
     keys = rng.normal(far, 1, size=(K, 4 * M))
