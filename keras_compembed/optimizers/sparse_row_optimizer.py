@@ -76,6 +76,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         ValueError: If `inner` is not supported.
     """
 
+    _is_scaled = False
+
     def __init__(
         self, inner: str | dict | keras.Optimizer, name: str | None = None
     ):
@@ -104,15 +106,18 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
     def __setattr__(self, name, value):
         # A `LossScaleOptimizer` sets it. Keras sets it before `inner` exists.
-        require(
-            name != "loss_scale_factor" or not hasattr(self, "inner"),
-            "Losses must not be scaled for a `SparseRowOptimizer`. Compile "
-            "with `auto_scale_loss=False`, or train in 'mixed_bfloat16'.",
-            **{name: value},
-        )
+        if name == "loss_scale_factor" and hasattr(self, "inner"):
+            self._is_scaled = True
         super().__setattr__(name, value)
 
     def apply(self, grads, trainable_variables=None):
+        # Not before: `load_model` scales losses of every float16 model.
+        require(
+            not self._is_scaled,
+            "Losses must not be scaled for a `SparseRowOptimizer`. Compile "
+            "with `auto_scale_loss=False`, or train in 'mixed_bfloat16'.",
+            loss_scale_factor=self.loss_scale_factor,
+        )
         for setting in _UNSUPPORTED:
             _check_setting(self.inner, setting, getattr(self.inner, setting))
         if trainable_variables is not None and not self.built:

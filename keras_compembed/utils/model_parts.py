@@ -100,7 +100,10 @@ def output_names(model):
     if isinstance(model, keras.Sequential):
         return [layer_of(output).name for output in model.outputs]
     paths = keras.tree.flatten_with_path(model.output)
-    return [
+    names = [
         next((key for key in path[::-1] if isinstance(key, str)), name)
         for (path, _), name in zip(paths, model.output_names, strict=True)
     ]
+    # A shared layer has several outputs.
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{x}_{n}" if n else x for x, n in zip(names, before, strict=True)]

@@ -341,6 +341,7 @@ class CompressedVectors:
         positive: str | ArrayLike | list = (),
         negative: str | ArrayLike | list = (),
         topn: int = 10,
+        *,
         restrict_vocab: int | None = None,
     ) -> list:
         """Finds the most similar words, also for analogies.

@@ -151,6 +151,16 @@ def test_refused():
         kc.top_k_model(keras.Model(inputs, same))
 
 
+def test_a_layer_of_two_outputs():
+    head, inputs = make_head(name="words"), keras.Input((WIDTH,))
+    model = keras.Model(inputs, [head(inputs), head(2 * inputs)])
+    features = np.random.default_rng(3).normal(size=(2, WIDTH))
+    answer = kc.top_k_model(model, 4)(features)
+    for name, scale in (("words", 1), ("words_1", 2)):
+        ids, _ = best_classes(head, scale * features, 4)
+        np.testing.assert_array_equal(answer[f"{name}_ids"], ids)
+
+
 TABLES = {
     "codes": lambda: kc.CodeEmbedding(40, WIDTH, 4, 16),
     "untied": lambda: kc.CodeEmbedding(

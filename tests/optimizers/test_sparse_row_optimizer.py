@@ -235,12 +235,23 @@ def fit(model):
     model.fit(ids, np.ones((48, 7, 6)), batch_size=16, epochs=2, verbose=0)
 
 
-def test_scaled_losses_are_refused():
-    """As they are where `compile` wraps the optimizer."""
+def test_scaled_losses_are_refused(tmp_path):
+    """As they are where `compile` wraps the optimizer; files open."""
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
+        model = make_model(kc.optimizers.SparseRowOptimizer("adam"))
         with refused("SparseRowOptimizer", "loss_scale_factor=None"):
-            make_model(kc.optimizers.SparseRowOptimizer("adam"))
+            fit(model)
+        options = {"run_eagerly": True, "auto_scale_loss": False}
+        optimizer = kc.optimizers.SparseRowOptimizer("adam")
+        model.compile(optimizer, "mse", **options)
+        fit(model)
+        model.save(tmp_path / "model.keras")
+        # Keras scales again, and drops the state of any optimizer.
+        with pytest.warns(UserWarning, match="Skipping variable loading"):
+            loaded = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(loaded.weights[0], model.weights[0])
+        loaded.compile(kc.optimizers.SparseRowOptimizer("adam"), **options)
     finally:
         keras.mixed_precision.set_global_policy("float32")
 
