@@ -92,7 +92,7 @@ def parse_arguments(argv=None):
     add("--max-texts", type=int, default=5000)
     add("--length", type=int, default=32, help="tokens per text, at most")
     add("--epochs", type=int, default=3)
-    add("--learning-rate", type=float, default=2e-3)
+    add("--learning-rate", type=float, help="default: 5e-4; static: 2e-3")
     add("--pieces", type=int, default=6000, help="of the static encoder")
     add("--width", type=int, default=256, help="of the static vectors")
     add("--baselines", action="store_true", help="other methods as small")
@@ -103,6 +103,8 @@ def parse_arguments(argv=None):
     args = parser.parse_args(argv)
     if args.save and (args.texts or not args.data or args.way != "static"):
         parser.error("--save needs --data and --way static, without --texts")
+    if args.learning_rate is None:
+        args.learning_rate = 2e-3 if args.way == "static" else 5e-4
     return args
 
 
