@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.packing import decode_codes
 from keras_compembed.codes.packing import sum_codewords
+from keras_compembed.optimizers.device_rows import transpose
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 
@@ -166,7 +167,7 @@ def pick_codewords(codewords, picks):
     # (M, width, K) x (M, K, ids)
     picks = tf.transpose(picks, (1, 2, 0))
     products = tf.matmul(codewords, picks, transpose_a=True)
-    return tf.transpose(products, (2, 0, 1))
+    return transpose(products, (2, 0, 1))
 
 
 def sum_picks(codebooks, picks):

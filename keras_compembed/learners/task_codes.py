@@ -19,6 +19,7 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import read_rows
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.optimizers.device_rows import transpose
 from keras_compembed.optimizers.device_rows import unique
 from keras_compembed.utils.saving import Settings
 from keras_compembed.utils.tensor_ops import custom_gradient
@@ -339,7 +340,7 @@ class SoftmaxCodes(TaskCodes):
         """Keys `(M, K, w)` and parts `(M, w, ids)`: scores are products."""
         queries = tf.cast(queries, self._dtype)
         keys = tf.cast(self.keys.value, self._dtype)
-        parts = tf.transpose(split_columns(queries, self._shape[0]), (1, 2, 0))
+        parts = transpose(split_columns(queries, self._shape[0]), (1, 2, 0))
         keys = tf.transpose(split_columns(keys, self._shape[0]), (1, 0, 2))
         # The last column is for constants.
         ones = tf.ones_like(parts[:, :1])

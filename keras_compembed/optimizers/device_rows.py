@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.tensor_ops import custom_gradient
@@ -216,6 +217,18 @@ def computed_once(values):
     # XLA does not fuse a scatter to computed places with later reads.
     places = tf.range(tf.shape(values)[0])[:, None]
     return tf.tensor_scatter_nd_update(tf.zeros_like(values), places, values)
+
+
+def transpose(values, axes):
+    """Like `tf.transpose`, computed once in XLA, as is its gradient."""
+
+    @custom_gradient
+    def compute(values):
+        result = computed_once(tf.transpose(values, axes))
+        return result, lambda upstream: transpose(upstream, np.argsort(axes))
+
+    # XLA would read columns one by one in each later op.
+    return compute(values) if in_xla() else tf.transpose(values, axes)
 
 
 def _find_by_order(ids):
