@@ -21,10 +21,8 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
 # Rows of few columns start from residual k-means if codes have more bits a
-# number, or codebooks more codewords. If few rows have most energy (the second
-# moment of energies, relative to equal ones), codewords are too long for int8.
-_MANY_BITS, _UNEVEN = 1.25, 4.0
-_LARGE_CODEBOOK = 64
+# number, or codebooks more codewords.
+_MANY_BITS, _LARGE_CODEBOOK = 1.25, 64
 # The largest ridge of least squares, in rows. With fewer rows for a codeword, a
 # fit almost without ridge is exact.
 _MOST_RIDGE, _EXACT = 4.0, 2
@@ -114,9 +112,6 @@ class QuantizerRun:
             long_rows = long_rows[:0]
         usual = np.ones(len(squares), "float32")
         usual[long_rows] = 0
-        energies = squares[usual > 0].astype("float64")
-        spread = np.square(energies).mean()
-        self.is_even = spread <= _UNEVEN * energies.mean() ** 2
         if not len(long_rows):
             return None
         self.long_rows = long_rows
@@ -129,10 +124,8 @@ class QuantizerRun:
         # Above 256 codewords, sweeps and batches are slow: fewer of them.
         effort = self.learner.effort * min(1, 16 / np.sqrt(codebook_size))
         bits = num_codebooks * np.log2(codebook_size) / width
-        is_dense = (
-            self.is_even
-            and width <= search.NARROW
-            and (bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK)
+        is_dense = width <= search.NARROW and (
+            bits >= _MANY_BITS or codebook_size > _LARGE_CODEBOOK
         )
         hot, rounds, iterations, sweeps = _HOT, 0, _ITERATIONS, _LAST_SWEEPS
         if is_dense:

@@ -52,8 +52,8 @@ _WHITE = set(" \t\n\r\v\f")
 class CompressedVectors:
     """Word vectors, compressed in memory and in files.
 
-    Use it like gensim's `KeyedVectors`, with the same names. Vectors are stored
-    as learned codes, quantized rows or sparse combinations of anchors.
+    `most_similar` and `similarity` are those of gensim's `KeyedVectors`. Vectors
+    are stored as learned codes, quantized rows or sparse combinations of anchors.
     Codebooks and other shared weights are always int8, so loaded vectors equal
     the saved ones.
 

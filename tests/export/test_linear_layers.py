@@ -201,6 +201,18 @@ def test_one_long_row_leaves_int8_outputs_of_others_as_they_are(
     assert made.folded_layers == (("last",) if is_folded else ())
 
 
+def test_int8_files_of_one_output_are_the_smallest(path):
+    # Later codebooks are shorter, as if learned.
+    table, lengths = codes(8, 256), 0.8 ** np.arange(8)[:, None, None]
+    table.codebooks.assign(table.codebooks * lengths)
+    model = towers([table, mean(), dense(1)])
+    int8, float16 = (
+        export(model, path, texts(3, 5), quantize=x).file_bytes
+        for x in ("int8", "float16")
+    )
+    assert int8 < float16
+
+
 def lora(name):
     layer = dense(name=name)
     layer.build((None, 24))

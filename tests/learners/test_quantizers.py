@@ -83,6 +83,15 @@ def test_many_bits_and_large_codebooks(shape, most):
     assert mean_loss(table, learner, learner.encode(table)) < 1.02 * found
 
 
+@pytest.mark.parametrize("shape", [(12, 8), (2, 128)])
+def test_many_bits_for_rows_of_uneven_lengths(shape):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(1500, 8)) * rng.lognormal(size=(1500, 1))
+    plain = np.square(table - residual_k_means(table, *shape)).sum(axis=1)
+    learner = quantizer(*shape, effort=1.0).train(table)
+    assert mean_loss(table, learner) < 0.9 * plain.mean()
+
+
 def test_few_rows_do_not_make_codewords_long():
     """Otherwise new codes are worse, and scales of int8 coarse."""
     rng = np.random.default_rng(1)
