@@ -71,7 +71,7 @@ class ExportOptions:
         """A matrix of even rows, and their scales `(rows, 1)` or None."""
         others = tuple(x for x in range(matrix.ndim) if x != matrix.ndim - 2)
         scales = np.abs(matrix).max(axis=others)[:, None] + LEAST
-        # Short rows vary more by chance, and a scale is as large as four numbers.
+        # Short rows vary more by chance; a scale is as large as 4 numbers.
         longest = _LONG * (1 + 3 * len(scales) / matrix.size)
         # The longest row would set the int8 step of all rows.
         if self.is_int8 and scales.max() > longest * np.median(scales):

@@ -52,10 +52,10 @@ _WHITE = set(" \t\n\r\v\f")
 class CompressedVectors:
     """Word vectors, compressed in memory and in files.
 
-    `most_similar` and `similarity` are those of gensim's `KeyedVectors`. Vectors
-    are stored as learned codes, quantized rows or sparse combinations of anchors.
-    Codebooks and other shared weights are always int8, so loaded vectors equal
-    the saved ones.
+    `most_similar` and `similarity` are those of gensim's `KeyedVectors`.
+    Vectors are stored as learned codes, quantized rows or sparse combinations
+    of anchors. Codebooks and other shared weights are always int8, so loaded
+    vectors equal the saved ones.
 
     With `subwords`, an unknown word gets the mean vector of its character
     n-grams, and `word in vectors` is true if one of them has a vector.
