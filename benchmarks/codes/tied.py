@@ -37,8 +37,8 @@ class Row:
 
 class Tied(Benchmark):
     settings = {
-        "width": 128,
-        "epochs": 3,
+        "width": 200,
+        "epochs": 6,
         "batch_size": 16,
         "steps": 35,
         "learning_rate": 2e-3,
