@@ -54,12 +54,14 @@ def residual_codebooks(rows, codebooks, rng, sample_weight=None, effort=1.0):
 
 
 def k_means(points, number, rng, weight=None, iterations=_ITERATIONS):
-    """Codewords from random points; those without points start again."""
+    """Codewords from random points; those without any start at far points."""
     if not len(points):
         return np.zeros((number, points.shape[1]), "float32")
     few = len(points) < number
     codewords = points[rng.choice(len(points), number, replace=few)]
+    lengths = np.einsum("nd,nd->n", points, points)
     for _ in range(iterations):
+        apart = np.zeros(len(points))
         sums, counts = np.zeros_like(codewords), np.zeros(number)
         negative = -2 * codewords.T
         squares = np.einsum("kd,kd->k", codewords, codewords)
@@ -68,14 +70,21 @@ def k_means(points, number, rng, weight=None, iterations=_ITERATIONS):
             scores = chunk @ negative
             scores += squares
             nearest = scores.argmin(axis=1)
+            places = slice(start, start + _CHUNK)
+            best = np.take_along_axis(scores, nearest[:, None], axis=1)[:, 0]
+            apart[places] = np.maximum(lengths[places] + best, 0)
             own = None
             if weight is not None:
-                own = weight[start : start + _CHUNK]
+                own = weight[places]
                 chunk = chunk * own[:, None]
+                apart[places] *= own
             counts += np.bincount(nearest, own, minlength=number)
             search.sums_by_subcode(chunk, nearest[:, None], number, sums[None])
         used = counts > 0
         codewords[used] = sums[used] / counts[used, None].astype("float32")
         spare = number - np.count_nonzero(used)
-        codewords[~used] = points[rng.integers(len(points), size=spare)]
+        if spare:
+            odds = apart + 1e-30
+            places = rng.choice(len(points), spare, p=odds / odds.sum())
+            codewords[~used] = points[places]
     return codewords

@@ -92,6 +92,13 @@ def test_many_bits_for_rows_of_uneven_lengths(shape):
     assert mean_loss(table, learner) < 0.9 * plain.mean()
 
 
+def test_few_trained_rows_among_zeros_are_exact():
+    table = np.zeros((3000, 8))
+    table[:100] = np.random.default_rng(0).normal(size=(100, 8))
+    learner = quantizer(2, 128).train(table)
+    assert mean_loss(table, learner) < 1e-3 * np.square(table).sum() / 3000
+
+
 def test_few_rows_do_not_make_codewords_long():
     """Otherwise new codes are worse, and scales of int8 coarse."""
     rng = np.random.default_rng(1)
